@@ -1,0 +1,1 @@
+"""The event log: append-only, hash-chained, replayable."""

@@ -1,0 +1,318 @@
+"""What can happen in a run: one frozen record per fact.
+
+A record's fields are the event's `data`: deterministic, so that two runs with the same seed and config
+hold equal data at equal keys. Times, rates, costs and Git's commit ids go into the envelope's `meta`.
+Every record names the release's schema version; an old version goes through an upcaster (codec.py).
+"""
+
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+Purpose = Literal["train", "score", "smoke", "evaluate"]
+PhaseName = Literal["weight", "harness", "evaluate"]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all events. `schema_version` is part of the type, not of the data."""
+
+    schema_version: ClassVar[int] = 1
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
+    """One counted rollout: what scoring and counters need; the trajectory itself is in the artifact."""
+
+    task: str
+    sample: int
+    reward: float
+    status: str
+    """"ok", or the kind of the harness's own failure (whale.rollout.types.Status)."""
+    turns: int
+    generated: int
+    """Tokens sampled by the model."""
+    prompted: int
+    """Tokens in prompts, those that a prefix cache served included."""
+    truncated: bool
+    fabricated: bool
+    """The answer stands in text that the harness wrote and no tool returned."""
+    metrics: dict[str, float] = {}
+
+
+class RunStarted(Event, frozen=True, kw_only=True):
+    """The frozen config and the digests of what the run stands on."""
+
+    name: str
+    config: dict[str, Any]
+    model: str
+    """Digest of the initial weights θ0."""
+    data: str
+    """Fingerprint of the domain's tasks and passages."""
+    splits: dict[str, int]
+    origin: dict[str, Any] | None = None
+    """For a fork: {"run": name, "position": n, "hash": h}."""
+
+
+class HarnessProposed(Event, frozen=True, kw_only=True):
+    """A candidate's tree is known; its commit follows."""
+
+    candidate: str
+    tree: str
+    """Git's id of the tree: equal trees are the same harness, whoever proposes them."""
+    parents: list[str]
+    proposer: str
+    cycle: int
+    iteration: int
+    title: str = ""
+    hypothesis: str = ""
+    axis: str = ""
+    changes: str = ""
+    duplicate_of: str | None = None
+    """An earlier candidate with the same tree; it is not scored again."""
+
+
+class HarnessCommitted(Event, frozen=True, kw_only=True):
+    """The candidate's commit is in Git under its ref; meta holds `sha`."""
+
+    candidate: str
+
+
+class HarnessValidated(Event, frozen=True, kw_only=True):
+    """The gates before any scoring; an invalid candidate has no score, never 0."""
+
+    candidate: str
+    valid: bool
+    reason: str = ""
+
+
+class PhaseStarted(Event, frozen=True, kw_only=True):
+    """A weight, harness or evaluation phase of a cycle began."""
+
+    cycle: int
+    phase: PhaseName
+
+
+class RolloutsRecorded(Event, frozen=True, kw_only=True):
+    """A micro-batch: the unit that is paid once. Its trajectories lie in the artifact."""
+
+    batch: str
+    purpose: Purpose
+    candidate: str
+    weights: str
+    artifact: str
+    """SHA-256 of the Parquet file, which was on disk before this event."""
+    outcomes: list[Outcome]
+
+
+class StepTrained(Event, frozen=True, kw_only=True):
+    """One RSFT step: rollouts filtered, at most one pass of fine-tuning over those that passed."""
+
+    cycle: int
+    step: int
+    rollouts: int
+    passed: int
+    kept: int
+    """Rollouts in S+ after the filters."""
+    dropped: dict[str, int]
+    """Passed rollouts that a filter dropped, by reason."""
+    trained_tokens: int
+    """Sum of |I(τ)| over S+."""
+    updates: int
+    """Optimiser updates; 0 when nothing passed."""
+    loss: float | None
+    weights: str
+    """Digest of θ after the step."""
+
+
+class CheckpointSaved(Event, frozen=True, kw_only=True):
+    """A complete checkpoint folder with this content is on disk."""
+
+    checkpoint: str
+    weights: str
+    trainer: str
+    """Digest over weights and optimiser state."""
+    cycle: int
+    step: int
+    phase_end: bool
+
+
+class CandidateScored(Event, frozen=True, kw_only=True):
+    """All of D_harness is covered for this candidate under these weights."""
+
+    candidate: str
+    tree: str
+    weights: str
+    cycle: int
+    iteration: int
+    """0 for the incoming harness."""
+    n: int
+    passed: float
+    score: float
+    low: float
+    high: float
+    """95 % Wilson interval of the score."""
+    mean_turns: float
+    mean_tokens: float
+    fabricated: float
+    """Share of passes whose answer stands in text that the harness wrote and no tool returned."""
+    failures: dict[str, int] = {}
+
+
+class IterationCompleted(Event, frozen=True, kw_only=True):
+    """Every candidate of the iteration has one recorded outcome."""
+
+    cycle: int
+    iteration: int
+    outcomes: dict[str, str]
+    """candidate -> "scored" | "invalid" | "duplicate"."""
+    best: str
+    best_score: float
+    note: str = ""
+    """Why fewer than M candidates came, if so."""
+
+
+class HarnessAccepted(Event, frozen=True, kw_only=True):
+    """The archive's best replaces the accepted harness."""
+
+    cycle: int
+    candidate: str
+    tree: str
+    previous: str
+    score: float
+    incoming_score: float
+
+
+class HarnessRetained(Event, frozen=True, kw_only=True):
+    """No candidate beat the incoming harness; there is no commit."""
+
+    cycle: int
+    candidate: str
+    score: float
+
+
+class HarnessReverted(Event, frozen=True, kw_only=True):
+    """A user's revert took effect at a phase boundary; the tree that was left is barred."""
+
+    cycle: int
+    candidate: str
+    tree: str
+    previous: str
+    barred: str
+    request: str
+
+
+class AcceptanceCommitted(Event, frozen=True, kw_only=True):
+    """Git's `accepted` names this harness; meta holds `sha`."""
+
+    serial: int
+    """Counts h0, acceptances and reverts from 0."""
+    candidate: str
+    tree: str
+
+
+class PhaseEnded(Event, frozen=True, kw_only=True):
+    """A phase is complete and says why it ended."""
+
+    cycle: int
+    phase: PhaseName
+    reason: str
+
+
+class Evaluated(Event, frozen=True, kw_only=True):
+    """Held-out success of a pair (θ, h). Cycle 0 is (θ0, h0)."""
+
+    cycle: int
+    split: str
+    candidate: str
+    tree: str
+    weights: str
+    n: int
+    """Rollouts."""
+    tasks: int
+    passed: float
+    score: float
+    low: float
+    high: float
+    metrics: dict[str, float] = {}
+
+
+class RunCompleted(Event, frozen=True, kw_only=True):
+    """The schedule is through; the pair that validation selected."""
+
+    reason: str
+    cycle: int
+    candidate: str
+    weights: str
+    score: float | None = None
+
+
+class RunInterrupted(Event, frozen=True, kw_only=True):
+    """The runner stopped on a fault of the machine, engine or judge; the run can be resumed."""
+
+    reason: str
+
+
+class ControlHandled(Event, frozen=True, kw_only=True):
+    """The runner's answer to a control request."""
+
+    request: str
+    """Key of the request in the control stream."""
+    kind: str
+    outcome: str
+    """"paused", "resumed", "stopped", "scheduled", "queued", "refused", "nothing to do"."""
+    detail: str = ""
+
+
+# --- the control stream: appended by the CLI or the TUI, from another process ---
+
+
+class PauseRequested(Event, frozen=True, kw_only=True):
+    """Stop at the next safe point."""
+
+    by: str = ""
+
+
+class ResumeRequested(Event, frozen=True, kw_only=True):
+    """Lift a pause."""
+
+    by: str = ""
+
+
+class StopRequested(Event, frozen=True, kw_only=True):
+    """End the runner's process at the next safe point; `whale resume` goes on."""
+
+    by: str = ""
+
+
+class RevertRequested(Event, frozen=True, kw_only=True):
+    """Go back to an earlier harness from the next phase on."""
+
+    candidate: str
+    by: str = ""
+
+
+class ProposalSubmitted(Event, frozen=True, kw_only=True):
+    """A human's harness for the next iteration; `artifact` is the SHA-256 of its files as JSON."""
+
+    artifact: str
+    title: str
+    hypothesis: str = ""
+    by: str = ""
+
+
+class ExtendRequested(Event, frozen=True, kw_only=True):
+    """More cycles after the planned ones."""
+
+    cycles: int
+    by: str = ""
+
+
+EVENT_TYPES: dict[str, type[Event]] = {
+    cls.__name__: cls
+    for cls in (
+        RunStarted, HarnessProposed, HarnessCommitted, HarnessValidated, PhaseStarted, RolloutsRecorded,
+        StepTrained, CheckpointSaved, CandidateScored, IterationCompleted, HarnessAccepted, HarnessRetained,
+        HarnessReverted, AcceptanceCommitted, PhaseEnded, Evaluated, RunCompleted, RunInterrupted,
+        ControlHandled, PauseRequested, ResumeRequested, StopRequested, RevertRequested, ProposalSubmitted,
+        ExtendRequested,
+    )
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""The harness store: every proposal is a commit in a bare Git repository."""

@@ -1,0 +1,1 @@
+"""The alternation: state as a fold of the log, schedules as data, one runner."""

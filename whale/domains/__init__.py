@@ -1,0 +1,1 @@
+"""Domains: tasks, tools and verifiers."""

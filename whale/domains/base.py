@@ -1,0 +1,67 @@
+"""A domain: tasks, tools, a verifier and the initial harness. Nothing here is reachable from a harness."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from whale.rollout.types import Completion
+
+Split = Literal["weight", "harness", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("weight", "harness", "validation", "test")
+
+ToolFunction = Callable[..., Any]
+"""Called on the host with the harness's keyword arguments; returns JSON. A ValueError's text goes back to
+the harness as the tool's error; any other exception is a fault of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One question. A harness sees `public` only."""
+
+    id: str
+    public: Mapping[str, Any]
+    private: Mapping[str, Any]
+    group: str = ""
+    """A subset that reports break scores down by, such as "1-hop"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """R(x, τ) and what else the verifier saw, such as {"format": 1.0}."""
+
+    reward: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Domain(Protocol):
+    """What a user brings to evolve an agent on their own problem."""
+
+    name: str
+
+    def splits(self) -> Mapping[Split, Sequence[Task]]:
+        """The four disjoint splits, in a fixed order."""
+        ...
+
+    def fingerprint(self) -> str:
+        """SHA-256 over all tasks and all data that tools read."""
+        ...
+
+    def h0(self) -> Mapping[str, bytes]:
+        """The initial harness: path in the tree -> content."""
+        ...
+
+    def tools(self, task: Task) -> Mapping[str, ToolFunction]:
+        """The tools by name, as the environment offers them for this task."""
+        ...
+
+    def verify(self, task: Task, completion: Completion) -> Verdict:
+        """Score a final answer. Total and deterministic: never raises, whatever the text."""
+        ...
+
+    def answer_in(self, task: Task, text: str) -> bool:
+        """Whether a reference answer stands in this text (for fabricated answers and retrieval metrics)."""
+        ...
+
+    def leak(self, text: str) -> str | None:
+        """Why this harness text smuggles a task of D_harness, validation or test, or None."""
+        ...

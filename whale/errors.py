@@ -1,0 +1,30 @@
+"""The failures that a user can meet, and the exit code of each.
+
+A `WhaleError` is expected: the CLI prints it as one line and exits with its code. Anything else is a fault
+of ours: the CLI keeps its traceback in a log file. A bad *rollout* is neither; it is data
+(`whale.rollout.types.Status`).
+"""
+
+
+class WhaleError(Exception):
+    """What is wrong, where, and what to do next, in one line."""
+
+    exit_code = 1
+
+
+class UsageError(WhaleError):
+    """Bad input: a config key, a name, a path."""
+
+    exit_code = 2
+
+
+class ConflictError(WhaleError):
+    """Another process holds what was asked for."""
+
+    exit_code = 3
+
+
+class CorruptLogError(WhaleError):
+    """The log, or something that it names, is not what was written."""
+
+    exit_code = 4

@@ -1,0 +1,1 @@
+"""Tables from a run's state."""

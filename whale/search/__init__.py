@@ -1,0 +1,1 @@
+"""The harness phase: archive, proposers, validation, scoring, acceptance."""

@@ -1,0 +1,1 @@
+"""The weight phase: sampler, samples, RSFT, checkpoints."""
