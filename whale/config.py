@@ -1,0 +1,245 @@
+"""The frozen config of a run: whale.toml, checked key by key.
+
+Every table has defaults that suit the embedded model on a CPU. An unknown key, a wrong type or a value out of
+range is one `UsageError` that names the file, the key and, where one is close, the key that was meant.
+"""
+
+import difflib
+import tomllib
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from whale.errors import UsageError
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all config tables."""
+
+
+class EngineConfig(Table, frozen=True, kw_only=True):
+    """Where rollouts are sampled."""
+
+    name: Literal["transformers"] = "transformers"
+    device: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    threads: int = 0
+    """Threads on the CPU; 0 = all cores. Part of what a digest depends on."""
+    micro_batch: int = 32
+    """Episodes that run in lock step; the unit that is recorded."""
+
+
+class SamplingConfig(Table, frozen=True, kw_only=True):
+    """How the model is sampled, in all phases alike."""
+
+    temperature: float = 1.0
+    max_generated_tokens: int = 256
+    """Per episode, over all turns."""
+    max_tokens_per_turn: int = 128
+    max_turns: int = 8
+    """A ceiling over what a harness may set as its own max_turns."""
+
+
+class LimitsConfig(Table, frozen=True, kw_only=True):
+    """What one episode of a harness may use."""
+
+    cpu_seconds: float = 5.0
+    memory_mb: int = 512
+    output_kb: int = 256
+    wall_seconds: float = 60.0
+    """The host's guard; waiting for the engine does not count."""
+    allow_unsandboxed: bool = False
+    """Run harness code without a sandbox where this machine has none."""
+
+
+class WeightsConfig(Table, frozen=True, kw_only=True):
+    """Online RSFT."""
+
+    rollouts_per_prompt: int = 8
+    batch: int = 256
+    """Prompts per step."""
+    minibatch: int = 64
+    """Rollouts per optimiser update."""
+    learning_rate: float = 3e-5
+    weight_decay: float = 0.0
+    grad_clip: float = 1.0
+    micro_batch_tokens: int = 1024
+    filters: Literal["default", "paper"] = "default"
+    train_turns: Literal["all", "answer"] = "all"
+    checkpoint_every: int = 1
+    """Steps between checkpoints inside a phase; a phase's end always has one."""
+    sync_tolerance: float = 0.05
+    """Largest difference of logprobs between engine and trainer that a sync may leave."""
+
+
+class SearchConfig(Table, frozen=True, kw_only=True):
+    """Harness search."""
+
+    proposer: str = "mutation"
+    candidates: int = 3
+    """M, per iteration."""
+    rollouts_per_task: int = 1
+    acceptance: str = "archive-best"
+    space: Literal["full", "prompts"] = "full"
+    options: dict[str, Any] = {}
+
+
+class ScheduleConfig(Table, frozen=True, kw_only=True):
+    """The alternation: fixed (E, I)."""
+
+    kind: Literal["fixed"] = "fixed"
+    cycles: int = 6
+    epochs: str | float | int = "0.6"
+    """E: epochs of D_weight per weight phase; fractions are cut by question count."""
+    iterations: int = 6
+    """I: proposal rounds per harness phase."""
+    count_incoming: bool = False
+    """Count the incoming harness's scoring as iteration 1, as the paper's public code does."""
+
+
+class EvaluateConfig(Table, frozen=True, kw_only=True):
+    """What is held out, and how it is measured."""
+
+    tasks: int = 0
+    """Validation tasks per evaluation; 0 = the whole split."""
+    samples: int = 8
+    """Rollouts per task: mean@k."""
+    test_tasks: int = 0
+    """Test tasks for the first and the selected pair after the last cycle; 0 = the test is not read."""
+    test_samples: int = 8
+
+
+class Config(Table, frozen=True, kw_only=True):
+    """A whole run."""
+
+    seed: int = 1
+    domain: str = "searchqa"
+    model: str = "smollm2-135m-instruct"
+    domain_options: dict[str, Any] = {}
+    engine: EngineConfig = EngineConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    limits: LimitsConfig = LimitsConfig()
+    weights: WeightsConfig = WeightsConfig()
+    search: SearchConfig = SearchConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+
+    @property
+    def epochs(self) -> Decimal:
+        """E as an exact decimal."""
+        return Decimal(str(self.schedule.epochs))
+
+
+_AT_LEAST: dict[str, float] = {
+    "engine.threads": 0,
+    "engine.micro_batch": 1,
+    "sampling.temperature": 0,
+    "sampling.max_generated_tokens": 1,
+    "sampling.max_tokens_per_turn": 1,
+    "sampling.max_turns": 1,
+    "limits.cpu_seconds": 0.1,
+    "limits.memory_mb": 64,
+    "limits.output_kb": 1,
+    "limits.wall_seconds": 1,
+    "weights.rollouts_per_prompt": 1,
+    "weights.batch": 1,
+    "weights.minibatch": 1,
+    "weights.learning_rate": 0,
+    "weights.weight_decay": 0,
+    "weights.grad_clip": 0,
+    "weights.micro_batch_tokens": 64,
+    "weights.checkpoint_every": 1,
+    "weights.sync_tolerance": 0,
+    "search.candidates": 1,
+    "search.rollouts_per_task": 1,
+    "schedule.cycles": 1,
+    "schedule.iterations": 0,
+    "evaluate.tasks": 0,
+    "evaluate.samples": 1,
+    "evaluate.test_tasks": 0,
+    "evaluate.test_samples": 1,
+}
+
+
+def load_config(path: Path, overrides: list[str] | None = None) -> Config:
+    """Read a whale.toml and apply `key=value` overrides.
+
+    Raises:
+        UsageError: the file is missing or not TOML, or a key or value is wrong.
+    """
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such config file; `whale init` writes one") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not valid TOML: {error}") from None
+    return config_from(apply_overrides(raw, overrides or []), source=str(path))
+
+
+def apply_overrides(raw: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
+    """Set dotted keys, `schedule.cycles=2`; a value is read as TOML, else as text."""
+    result = msgspec.json.decode(msgspec.json.encode(raw))
+    for item in overrides:
+        key, separator, value = item.partition("=")
+        if not separator or not key:
+            raise UsageError(f"--set {item}: give it as KEY=VALUE, such as schedule.cycles=2")
+        try:
+            parsed = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            parsed = value
+        *tables, last = key.split(".")
+        target = result
+        for table in tables:
+            target = target.setdefault(table, {})
+            if not isinstance(target, dict):
+                raise UsageError(f"--set {key}: {table} is not a table")
+        target[last] = parsed
+    return dict(result)
+
+
+def config_from(raw: dict[str, Any], source: str) -> Config:
+    """Convert and check; `source` names the file in errors."""
+    _check_keys(raw, Config, source, ())
+    try:
+        config = msgspec.convert(raw, Config)
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at `$.")
+        place = f"{where.rstrip('`')}: " if where else ""
+        raise UsageError(f"{source}: {place}{message[:1].lower()}{message[1:]}") from None
+    for key, least in _AT_LEAST.items():
+        table, name = key.split(".")
+        value = getattr(getattr(config, table), name)
+        if not value >= least:
+            raise UsageError(f"{source}: {key} = {value}: must be at least {least:g}")
+    try:
+        epochs = config.epochs
+    except InvalidOperation:
+        epochs = Decimal(-1)
+    if not (epochs.is_finite() and epochs >= 0):
+        raise UsageError(f"{source}: schedule.epochs = {config.schedule.epochs!r}: give a number such as 0.6")
+    return config
+
+
+def _check_keys(raw: dict[str, Any], table: type[msgspec.Struct], source: str, path: tuple[str, ...]) -> None:
+    fields = {field.name: field.type for field in msgspec.structs.fields(table)}
+    for key, value in raw.items():
+        if key not in fields:
+            dotted = ".".join((*path, key))
+            close = difflib.get_close_matches(key, fields, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; known here: {', '.join(sorted(fields))}"
+            raise UsageError(f"{source}: unknown key {dotted}{hint}")
+        kind = fields[key]
+        if isinstance(kind, type) and issubclass(kind, Table):
+            if not isinstance(value, dict):
+                raise UsageError(f"{source}: {'.'.join((*path, key))}: must be a table, [{key}]")
+            _check_keys(value, kind, source, (*path, key))
+
+
+def to_builtins(config: Config) -> dict[str, Any]:
+    """The config as JSON values, for the log."""
+    result: dict[str, Any] = msgspec.to_builtins(config)
+    return result
