@@ -68,6 +68,8 @@ class HarnessProposed(Event, frozen=True, kw_only=True):
     changes: str = ""
     duplicate_of: str | None = None
     """An earlier candidate with the same tree; it is not scored again."""
+    request: str = ""
+    """Key of the control request, if a human proposed it."""
 
 
 class HarnessCommitted(Event, frozen=True, kw_only=True):
@@ -258,7 +260,7 @@ class ControlHandled(Event, frozen=True, kw_only=True):
     """Key of the request in the control stream."""
     kind: str
     outcome: str
-    """"paused", "resumed", "stopped", "scheduled", "queued", "refused", "nothing to do"."""
+    """"paused", "resumed", "stopped", "scheduled", "queued", "extended", "refused", "nothing to do"."""
     detail: str = ""
 
 

@@ -1,0 +1,211 @@
+"""What costs: the engine, the trainer and the sandboxed workers, loaded when they are first needed.
+
+Everything here is behind digests: `ensure_engine(weights)` and `ensure_trainer(state)` bring the right θ in,
+whether it is in memory, in a checkpoint, or has to be trained again from recorded rollouts.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from whale.alternation.progress import Reporter
+from whale.alternation.run_folder import RunFolder
+from whale.alternation.state import State, TrainedStep
+from whale.alternation.units import MicroBatch, derive_seed
+from whale.config import Config
+from whale.domains.base import Domain, Task
+from whale.errors import CorruptLogError, WhaleError
+from whale.events import types as ev
+from whale.rollout.chat import ChatCodec
+from whale.rollout.episodes import Limits, Sampling, run_micro_batch
+from whale.rollout.models import resolve_model
+from whale.rollout.parquet import decode_trajectories
+from whale.rollout.sandbox.host import HarnessWorker
+from whale.rollout.transformers_engine import TransformersEngine
+from whale.rollout.types import EpisodeSpec, Trajectory
+from whale.weights.checkpoints import CheckpointStore
+from whale.weights.rsft import Trainer, TrainerConfig
+from whale.weights.samples import filter_rollouts, samples_from
+
+PROBE_SEQUENCES = 2
+"""Recorded sequences on which engine and trainer are compared after a sync."""
+
+
+class Compute:
+    """Engine, trainer and workers of one run."""
+
+    def __init__(self, config: Config, folder: RunFolder, domain: Domain, reporter: Reporter) -> None:
+        self.config = config
+        self.folder = folder
+        self.domain = domain
+        self.reporter = reporter
+        self.checkpoints = CheckpointStore(folder.checkpoints)
+        self.model_path = resolve_model(config.model)
+        self.tasks: dict[str, list[Task]] = {split: list(tasks) for split, tasks in domain.splits().items()}
+        self._engine: TransformersEngine | None = None
+        self._trainer: Trainer | None = None
+        self._worker: tuple[str, HarnessWorker] | None = None
+        self._probe: list[Sequence[int]] = []
+
+    def close(self) -> None:
+        """End the worker; free the models."""
+        if self._worker:
+            self._worker[1].close()
+            self._worker = None
+        self._engine = self._trainer = None
+
+    # --- rollouts ---
+
+    def limits(self) -> Limits:
+        """The episode limits of the config."""
+        limits = self.config.limits
+        return Limits(
+            cpu_seconds=limits.cpu_seconds,
+            memory_bytes=limits.memory_mb * 2**20,
+            output_bytes=limits.output_kb * 2**10,
+            wall_seconds=limits.wall_seconds,
+        )
+
+    def worker(self, tree: str, files: Mapping[str, bytes]) -> HarnessWorker:
+        """The sandboxed worker of this tree; another tree's is ended first."""
+        if self._worker and self._worker[0] != tree:
+            self._worker[1].close()
+            self._worker = None
+        if self._worker is None:
+            worker = HarnessWorker(
+                files, limits=self.limits(), allow_unsandboxed=self.config.limits.allow_unsandboxed
+            )
+            self._worker = (tree, worker)
+        return self._worker[1]
+
+    def run(self, state: State, batch: MicroBatch, tree: str, files: Mapping[str, bytes]) -> list[Trajectory]:
+        """Sample one micro-batch: the one rollout path of training, scoring and testing."""
+        worker = self.worker(tree, files)  # before torch is loaded, where it is the first thing
+        engine = self.ensure_engine(state, batch.weights)
+        tasks = self.tasks[batch.split]
+        specs = [EpisodeSpec(tasks[e.task].id, e.sample, e.seed) for e in batch.episodes]
+        sampling = self.config.sampling
+        return run_micro_batch(
+            engine,
+            ChatCodec(engine.tokenizer),
+            files,
+            {tasks[e.task].id: tasks[e.task] for e in batch.episodes},
+            specs,
+            self.domain,
+            Sampling(
+                temperature=sampling.temperature,
+                max_turns=sampling.max_turns,
+                max_generated_tokens=sampling.max_generated_tokens,
+                max_tokens_per_turn=sampling.max_tokens_per_turn,
+            ),
+            self.limits(),
+            worker,
+        )
+
+    def ensure_engine(self, state: State, weights: str) -> TransformersEngine:
+        """The engine with exactly these weights."""
+        if self._engine is None:
+            settings = self.config.engine
+            self.reporter.note(f"loading {self.config.model}")
+            self._engine = TransformersEngine(
+                self.model_path,
+                device=settings.device,
+                dtype=settings.dtype,
+                threads=settings.threads or None,
+            )
+            self._engine.set_version(state.model)
+        engine = self._engine
+        if engine.weights_version == weights:
+            return engine
+        trainer = self._trainer
+        if trainer is not None and trainer.weights_digest() == weights:
+            engine.update_weights(trainer.state_dict(), weights)
+            if self._probe:
+                trainer.check_engine(engine, self._probe, self.config.weights.sync_tolerance)
+        elif weights == state.model:
+            engine.update_weights(self.checkpoints.base_weights(self.model_path), weights)
+        else:
+            engine.update_weights(self._recorded_weights(state, weights), weights)
+        return engine
+
+    def _recorded_weights(self, state: State, weights: str) -> Mapping[str, Any]:
+        for saved in reversed(list(state.checkpoints.values())):
+            if saved.weights == weights and self.checkpoints.exists(saved.checkpoint):
+                return self.checkpoints.weights_of(saved.checkpoint)
+        if weights == state.weights:
+            return self.ensure_trainer(state).state_dict()
+        raise WhaleError(f"{self.folder.checkpoints}: no checkpoint holds the weights {weights[:12]}")
+
+    # --- training ---
+
+    def trainer_config(self) -> TrainerConfig:
+        """RSFT's settings from the config."""
+        weights, engine = self.config.weights, self.config.engine
+        return TrainerConfig(
+            lr=weights.learning_rate,
+            minibatch=weights.minibatch,
+            micro_batch_tokens=weights.micro_batch_tokens,
+            weight_decay=weights.weight_decay,
+            grad_clip=weights.grad_clip,
+            dtype=engine.dtype,
+            device=engine.device,
+            threads=engine.threads or None,
+        )
+
+    def ensure_trainer(self, state: State) -> Trainer:
+        """The trainer at the state's θ and optimiser: from memory, or checkpoint plus recorded steps.
+
+        Raises:
+            CorruptLogError: training the recorded steps again gives another digest.
+        """
+        trainer = self._trainer
+        if trainer is not None and trainer.weights_digest() == state.weights:
+            return trainer
+        trainer = Trainer(self.model_path, self.trainer_config())
+        if state.checkpoint:
+            self.checkpoints.load(state.checkpoint, trainer)
+        for step in state.untracked_steps:
+            self.reporter.note(f"training step {step.cycle}.{step.step} again from its recorded rollouts")
+            self.train_recorded(trainer, step)
+        if trainer.weights_digest() != state.weights:
+            raise CorruptLogError(
+                f"{self.folder.path}: the weights after {state.checkpoint or 'the model'} have another digest "
+                "than the log names"
+            )
+        self._trainer = trainer
+        return trainer
+
+    def train_recorded(self, trainer: Trainer, step: TrainedStep) -> ev.StepTrained:
+        """One RSFT step on recorded rollouts, and what it did."""
+        trajectories = [
+            trajectory
+            for artifact in step.artifacts
+            for trajectory in decode_trajectories(self.folder.artifacts.get(artifact))
+        ]
+        settings = self.config.weights
+        kept, dropped = filter_rollouts(trajectories, mode=settings.filters)
+        samples = [samples_from(trajectory, train_turns=settings.train_turns) for trajectory in kept]
+        result = trainer.step(samples, seed=derive_seed(self.config.seed, "rsft", step.cycle, step.step))
+        self._probe = [sample.token_ids for rollout in samples for sample in rollout][:PROBE_SEQUENCES]
+        return ev.StepTrained(
+            cycle=step.cycle,
+            step=step.step,
+            rollouts=len(trajectories),
+            passed=sum(trajectory.reward == 1 for trajectory in trajectories),
+            kept=len(kept),
+            dropped=dict(sorted(dropped.items())),
+            trained_tokens=result.trained_tokens,
+            updates=result.updates,
+            loss=result.loss,
+            weights=trainer.weights_digest(),
+        )
+
+    def train(self, state: State, cycle: int, step: int) -> ev.StepTrained:
+        """Train on the open step's recorded micro-batches."""
+        artifacts = tuple(batch.artifact for batch in state.batches.values())
+        trainer = self.ensure_trainer(state)
+        return self.train_recorded(trainer, TrainedStep(cycle, step, artifacts, ""))
+
+    def save(self, state: State, checkpoint: str) -> tuple[str, str]:
+        """Save the trainer; returns the digests of θ and of θ with the optimiser."""
+        digests = self.checkpoints.save(checkpoint, self.ensure_trainer(state))
+        return digests.weights, digests.trainer

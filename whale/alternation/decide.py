@@ -1,0 +1,343 @@
+"""What happens next: `decide(state)` is pure, the runner carries it out and records the result.
+
+The loop of the method with a fixed budget: for each cycle a weight phase over the sampler's next slice, a
+harness phase of I iterations on a fresh archive {incoming harness}, an evaluation on validation tasks.
+"""
+
+from dataclasses import dataclass
+
+from whale.alternation import units
+from whale.alternation.state import State
+from whale.alternation.units import MicroBatch, Unit
+from whale.config import Config, config_from
+from whale.domains.base import Split
+from whale.events import types as ev
+
+INITIAL = "h0"
+"""Candidate id of the initial harness."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """Answer the oldest control request."""
+
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Paused: wait for the next control request."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposeInitial:
+    """Record h0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Commit a candidate to Git."""
+
+    candidate: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAcceptance:
+    """Make Git's `accepted` name this harness."""
+
+    serial: int
+    candidate: str
+
+
+@dataclass(frozen=True, slots=True)
+class Validate:
+    """Check a candidate's source and judge its smoke run."""
+
+    candidate: str
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class RunBatch:
+    """Sample one micro-batch."""
+
+    batch: MicroBatch
+    unit: Unit
+    done: int
+    """Micro-batches of the unit that are recorded already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Train:
+    """One RSFT step on the recorded rollouts."""
+
+    cycle: int
+    step: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaveCheckpoint:
+    """Save θ and the optimiser."""
+
+    checkpoint: str
+    cycle: int
+    step: int
+    phase_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """Ask the proposer for the iteration's candidates."""
+
+    cycle: int
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteScore:
+    """All of D_harness is covered: record the score."""
+
+    candidate: str
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteIteration:
+    """Every candidate of the iteration has its outcome."""
+
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The harness phase's acceptance decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteEvaluation:
+    """All evaluation rollouts are recorded."""
+
+    cycle: int
+    split: Split
+    candidate: str
+    weights: str
+    reuse: ev.Evaluated | None
+    """The same pair was evaluated on the same tasks before: nothing is sampled again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Record a fact that needs no work."""
+
+    key: str
+    event: ev.Event
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Nothing is left to do, or the runner was asked to stop."""
+
+
+Command = (
+    Handle | Wait | ProposeInitial | Commit | CommitAcceptance | Validate | RunBatch | Train | SaveCheckpoint
+    | Propose | CompleteScore | CompleteIteration | Settle | CompleteEvaluation | Append | Finish
+)  # fmt: skip
+
+
+def config_of(state: State) -> Config:
+    """The run's frozen config."""
+    return config_from(dict(state.config), source=f"run {state.name}")
+
+
+def decide(state: State, config: Config) -> Command:
+    """The next command of a started run."""
+    if state.requests:
+        return Handle(next(iter(state.requests)))
+    if state.status == "paused":
+        return Wait()
+    if state.status == "stopped":
+        return Finish()
+    if INITIAL not in state.candidates:
+        return ProposeInitial()
+    command = _gates(state, config, INITIAL)
+    if command:
+        return command
+    if state.acceptance_serial < 0:
+        return CommitAcceptance(0, INITIAL)
+    if state.acceptance_pending:
+        return CommitAcceptance(state.acceptance_serial + 1, state.acceptance_pending[0])
+    if state.phase is None:
+        if state.revert_to is not None:
+            return _revert(state)
+        return Finish() if state.status == "completed" else _between_phases(state, config)
+    if state.phase == "weight":
+        return _weight_phase(state, config)
+    if state.phase == "harness":
+        return _harness_phase(state, config)
+    return _evaluation_phase(state, config)
+
+
+def _gates(state: State, config: Config, candidate_id: str) -> Command | None:
+    """Commit and validate a candidate; None once that is done."""
+    candidate = state.candidates[candidate_id]
+    if not candidate.committed:
+        return Commit(candidate_id)
+    if candidate.valid is None:
+        unit = units.smoke_unit(config, state.splits["weight"], candidate_id, state.weights)
+        return Validate(candidate_id, unit)
+    return None
+
+
+def _next_batch(state: State, unit: Unit) -> RunBatch | None:
+    for done, batch in enumerate(unit.batches):
+        if batch.key not in state.batches:
+            return RunBatch(batch, unit, done)
+    return None
+
+
+def _between_phases(state: State, config: Config) -> Command:
+    cycles = config.schedule.cycles + state.extra_cycles
+    # Cycle 0 has one phase: the evaluation of (θ0, h0).
+    order: tuple[ev.PhaseName, ...] = ("weight", "harness", "evaluate") if state.cycle else ("evaluate",)
+    left = [phase for phase in order if phase not in state.phases_ended]
+    if left:
+        cycle, phase = state.cycle, left[0]
+    elif state.cycle < cycles:
+        cycle, phase = state.cycle + 1, "weight"
+    else:
+        return _final(state, config)
+    return Append(f"c{cycle:03d}/{phase}/started", ev.PhaseStarted(cycle=cycle, phase=phase))
+
+
+def _revert(state: State) -> Command:
+    """A revert takes effect at a phase boundary; the tree that is left is barred from acceptance."""
+    assert state.revert_to is not None
+    target = state.candidates[state.revert_to]
+    return Append(
+        f"revert/{state.revert_request}",
+        ev.HarnessReverted(
+            cycle=state.cycle,
+            candidate=target.id,
+            tree=target.tree,
+            previous=state.accepted or "",
+            barred=state.accepted_tree,
+            request=state.revert_request,
+        ),
+    )
+
+
+def _weight_phase(state: State, config: Config) -> Command:
+    n, cycle = state.splits["weight"], state.cycle
+    steps = units.training_steps(config, n, cycle)
+    if state.step:
+        # A checkpoint is due after a step, before anything stands on its weights.
+        phase_end = state.step == len(steps)
+        due = phase_end or state.step % config.weights.checkpoint_every == 0
+        name = f"c{cycle:03d}-s{state.step:04d}"
+        if due and name not in state.checkpoints:
+            return SaveCheckpoint(name, cycle, state.step, phase_end)
+    if state.step < len(steps):
+        assert state.accepted is not None
+        unit = units.training_unit(config, n, cycle, state.step + 1, state.accepted, state.weights)
+        return _next_batch(state, unit) or Train(cycle, state.step + 1, len(steps))
+    reason = "budget" if steps else "no budget: E = 0"
+    return Append(f"c{cycle:03d}/weight/ended", ev.PhaseEnded(cycle=cycle, phase="weight", reason=reason))
+
+
+def _score(state: State, config: Config, candidate: str, iteration: int) -> Command:
+    unit = units.scoring_unit(config, state.splits["harness"], state.cycle, candidate, state.weights)
+    return _next_batch(state, unit) or CompleteScore(candidate, iteration)
+
+
+def _harness_phase(state: State, config: Config) -> Command:
+    cycle = state.cycle
+    assert state.accepted is not None
+    ended = Append(
+        f"c{cycle:03d}/harness/ended",
+        ev.PhaseEnded(
+            cycle=cycle, phase="harness", reason="budget" if iterations(config) else "no budget: I = 0"
+        ),
+    )
+    if state.settled or not iterations(config):
+        return ended
+    if state.accepted not in state.phase_scores:
+        # The incoming harness first, under the new weights: the phase's archive starts with it.
+        return _score(state, config, state.accepted, 0)
+    if state.iteration >= iterations(config):
+        return Settle()
+    iteration = state.iteration + 1
+    if not state.iteration_candidates:
+        return Propose(cycle, iteration)
+    for candidate in state.iteration_candidates:
+        if scored_twin(state, candidate):
+            if not state.candidates[candidate].committed:
+                return Commit(candidate)
+            continue
+        command = _gates(state, config, candidate)
+        if command:
+            return command
+        if state.candidates[candidate].valid and candidate not in state.phase_scores:
+            return _score(state, config, candidate, iteration)
+    return CompleteIteration(iteration)
+
+
+def iterations(config: Config) -> int:
+    """Proposal rounds of a phase; with `count_incoming` the incoming harness's scoring is the first of I."""
+    return max(0, config.schedule.iterations - int(config.schedule.count_incoming))
+
+
+def scored_twin(state: State, candidate: str) -> str | None:
+    """Another candidate of this phase with the same tree and a score: content has one score."""
+    tree = state.candidates[candidate].tree
+    for scored in state.phase_scores:
+        if scored != candidate and state.candidates[scored].tree == tree:
+            return scored
+    return None
+
+
+def _evaluation_phase(state: State, config: Config) -> Command:
+    cycle = state.cycle
+    assert state.accepted is not None
+    if not any(e.cycle == cycle and e.split == "validation" for e in state.evaluations):
+        return _evaluate(state, config, cycle, "validation", state.accepted, state.weights)
+    return Append(
+        f"c{cycle:03d}/evaluate/ended", ev.PhaseEnded(cycle=cycle, phase="evaluate", reason="complete")
+    )
+
+
+def _evaluate(
+    state: State, config: Config, cycle: int, split: Split, candidate: str, weights: str
+) -> Command:
+    tree = state.candidates[candidate].tree
+    for earlier in state.evaluations:
+        if (earlier.split, earlier.tree, earlier.weights) == (split, tree, weights):
+            return CompleteEvaluation(cycle, split, candidate, weights, earlier)
+    unit = units.evaluation_unit(config, state.splits[split], cycle, split, candidate, weights)
+    return _next_batch(state, unit) or CompleteEvaluation(cycle, split, candidate, weights, None)
+
+
+def selected(state: State) -> ev.Evaluated:
+    """The pair with the best validation score; ties to the earlier cycle."""
+    validation = [e for e in state.evaluations if e.split == "validation"]
+    return max(validation, key=lambda e: (e.score, -e.cycle))
+
+
+def _final(state: State, config: Config) -> Command:
+    """After the last cycle: the test, read once for the first and the selected pair, then the end."""
+    best = selected(state)
+    if config.evaluate.test_tasks:
+        first = state.evaluations[0]
+        for pair in (first, best):
+            if not any(e.split == "test" and e.cycle == pair.cycle for e in state.evaluations):
+                return _evaluate(state, config, pair.cycle, "test", pair.candidate, pair.weights)
+    return Append(
+        f"completed/{config.schedule.cycles + state.extra_cycles}",
+        ev.RunCompleted(
+            reason="budget",
+            cycle=best.cycle,
+            candidate=best.candidate,
+            weights=best.weights,
+            score=best.score,
+        ),
+    )

@@ -1,0 +1,367 @@
+"""The state of a run, as the pure fold of its log. No clock, no I/O, no randomness, no torch.
+
+`reduce(state, recorded)` returns the next state and never changes the old one; everything that the runner
+decides follows from it (`decide.py`), so a run that was killed and one that was not go the same way.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from whale.events import types as ev
+
+Status = Literal["new", "running", "paused", "stopped", "completed"]
+
+MINED_BATCHES = 64
+"""Newest D_weight batches with a pass that proposers may mine worked examples from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A proposed harness."""
+
+    id: str
+    tree: str
+    parents: tuple[str, ...]
+    proposer: str
+    cycle: int
+    iteration: int
+    title: str
+    hypothesis: str
+    axis: str
+    changes: str
+    duplicate_of: str | None
+    committed: bool = False
+    valid: bool | None = None
+    reason: str = ""
+    scores: tuple[ev.CandidateScored, ...] = ()
+    """Every score that it ever got, oldest first, each labelled with its weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedStep:
+    """A step since the last checkpoint: what is needed to train it again to the same digest."""
+
+    cycle: int
+    step: int
+    artifacts: tuple[str, ...]
+    weights: str
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What was paid, by purpose."""
+
+    rollouts: int = 0
+    passed: float = 0.0
+    generated: int = 0
+    prompted: int = 0
+
+    def plus(self, outcomes: list[ev.Outcome]) -> "Totals":
+        """These totals with a micro-batch added."""
+        return Totals(
+            self.rollouts + len(outcomes),
+            self.passed + sum(outcome.reward for outcome in outcomes),
+            self.generated + sum(outcome.generated for outcome in outcomes),
+            self.prompted + sum(outcome.prompted for outcome in outcomes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything that the next decision depends on."""
+
+    status: Status = "new"
+    name: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    model: str = ""
+    data: str = ""
+    splits: Mapping[str, int] = field(default_factory=dict)
+    # where the alternation is
+    cycle: int = 0
+    phase: ev.PhaseName | None = None
+    phases_ended: tuple[ev.PhaseName, ...] = ()
+    """Of the current cycle."""
+    step: int = 0
+    """Steps trained in the current weight phase."""
+    iteration: int = 0
+    """Iterations completed in the current harness phase."""
+    iteration_candidates: tuple[str, ...] = ()
+    iteration_note: str = ""
+    # both sides of the pair
+    weights: str = ""
+    checkpoint: str | None = None
+    checkpoints: Mapping[str, ev.CheckpointSaved] = field(default_factory=dict)
+    untracked_steps: tuple[TrainedStep, ...] = ()
+    accepted: str | None = None
+    acceptance_serial: int = -1
+    acceptance_pending: tuple[str, str] | None = None
+    """(candidate, tree) that Git's `accepted` does not name yet."""
+    candidates: Mapping[str, Candidate] = field(default_factory=dict)
+    barred: frozenset[str] = frozenset()
+    # the open unit and the current phase's archive
+    batches: Mapping[str, ev.RolloutsRecorded] = field(default_factory=dict)
+    phase_scores: Mapping[str, ev.CandidateScored] = field(default_factory=dict)
+    phase_outcomes: Mapping[str, tuple[ev.Outcome, ...]] = field(default_factory=dict)
+    settled: bool = False
+    """The harness phase's acceptance decision is made."""
+    mined: tuple[tuple[str, str], ...] = ()
+    """(artifact, candidate) of the newest D_weight batches in which something passed."""
+    # results
+    steps: tuple[ev.StepTrained, ...] = ()
+    evaluations: tuple[ev.Evaluated, ...] = ()
+    totals: Mapping[str, Totals] = field(default_factory=dict)
+    completed: ev.RunCompleted | None = None
+    interrupted: str = ""
+    # steering
+    requests: Mapping[str, ev.Event] = field(default_factory=dict)
+    """Unanswered control requests by key, oldest first."""
+    revert_to: str | None = None
+    revert_request: str = ""
+    proposals: Mapping[str, ev.ProposalSubmitted] = field(default_factory=dict)
+    """A human's proposals that wait for the next iteration, by request key."""
+    extra_cycles: int = 0
+    interventions: tuple[str, ...] = ()
+    """Human interventions that took effect; every table marks a run that has one."""
+
+    @property
+    def accepted_tree(self) -> str:
+        """Tree of the accepted harness."""
+        return self.candidates[self.accepted].tree if self.accepted else ""
+
+
+def reduce(state: State, recorded: Any) -> State:
+    """Apply one recorded event (`whale.events.Recorded`)."""
+    event: ev.Event = recorded.event
+    handler = _HANDLERS.get(type(event))
+    if handler is None:
+        if recorded.stream == "control":
+            return replace(state, requests={**state.requests, recorded.key: event})
+        raise ValueError(f"no rule for {type(event).__name__} at position {recorded.position}")
+    result: State = handler(state, event)
+    return result
+
+
+def _started(state: State, event: ev.RunStarted) -> State:
+    return replace(
+        state,
+        status="running",
+        name=event.name,
+        config=event.config,
+        model=event.model,
+        data=event.data,
+        splits=event.splits,
+        weights=event.model,
+    )
+
+
+def _proposed(state: State, event: ev.HarnessProposed) -> State:
+    candidate = Candidate(
+        id=event.candidate,
+        tree=event.tree,
+        parents=tuple(event.parents),
+        proposer=event.proposer,
+        cycle=event.cycle,
+        iteration=event.iteration,
+        title=event.title,
+        hypothesis=event.hypothesis,
+        axis=event.axis,
+        changes=event.changes,
+        duplicate_of=event.duplicate_of,
+    )
+    proposals = {key: value for key, value in state.proposals.items() if key != event.request}
+    return replace(
+        state,
+        candidates={**state.candidates, candidate.id: candidate},
+        iteration_candidates=(*state.iteration_candidates, candidate.id),
+        proposals=proposals,
+        interventions=(*state.interventions, f"{event.candidate}: proposed by a human")
+        if event.request
+        else state.interventions,
+    )
+
+
+def _with_candidate(state: State, candidate: str, **changes: Any) -> State:
+    updated = replace(state.candidates[candidate], **changes)
+    return replace(state, candidates={**state.candidates, candidate: updated})
+
+
+def _committed(state: State, event: ev.HarnessCommitted) -> State:
+    return _with_candidate(state, event.candidate, committed=True)
+
+
+def _validated(state: State, event: ev.HarnessValidated) -> State:
+    state = _with_candidate(state, event.candidate, valid=event.valid, reason=event.reason)
+    return replace(state, batches={})
+
+
+def _phase_started(state: State, event: ev.PhaseStarted) -> State:
+    new_cycle = event.cycle != state.cycle
+    return replace(
+        state,
+        cycle=event.cycle,
+        phase=event.phase,
+        phases_ended=() if new_cycle else state.phases_ended,
+        step=0,
+        iteration=0,
+        iteration_candidates=(),
+        batches={},
+        phase_scores={},
+        phase_outcomes={},
+        settled=False,
+    )
+
+
+def _rollouts(state: State, event: ev.RolloutsRecorded) -> State:
+    totals = state.totals.get(event.purpose, Totals()).plus(event.outcomes)
+    mined = state.mined
+    if event.purpose == "train" and any(outcome.reward > 0 for outcome in event.outcomes):
+        mined = (*mined, (event.artifact, event.candidate))[-MINED_BATCHES:]
+    return replace(
+        state,
+        batches={**state.batches, event.batch: event},
+        totals={**state.totals, event.purpose: totals},
+        mined=mined,
+    )
+
+
+def _trained(state: State, event: ev.StepTrained) -> State:
+    step = TrainedStep(
+        cycle=event.cycle,
+        step=event.step,
+        artifacts=tuple(batch.artifact for batch in state.batches.values()),
+        weights=event.weights,
+    )
+    return replace(
+        state,
+        step=event.step,
+        weights=event.weights,
+        batches={},
+        untracked_steps=(*state.untracked_steps, step),
+        steps=(*state.steps, event),
+    )
+
+
+def _checkpoint(state: State, event: ev.CheckpointSaved) -> State:
+    return replace(
+        state,
+        checkpoint=event.checkpoint,
+        checkpoints={**state.checkpoints, event.checkpoint: event},
+        untracked_steps=(),
+    )
+
+
+def _scored(state: State, event: ev.CandidateScored) -> State:
+    outcomes = tuple(outcome for batch in state.batches.values() for outcome in batch.outcomes)
+    state = _with_candidate(state, event.candidate, scores=(*state.candidates[event.candidate].scores, event))
+    return replace(
+        state,
+        batches={},
+        phase_scores={**state.phase_scores, event.candidate: event},
+        phase_outcomes={**state.phase_outcomes, event.candidate: outcomes},
+    )
+
+
+def _iteration(state: State, event: ev.IterationCompleted) -> State:
+    return replace(state, iteration=event.iteration, iteration_candidates=(), iteration_note=event.note)
+
+
+def _accepted(state: State, event: ev.HarnessAccepted) -> State:
+    return replace(
+        state,
+        accepted=event.candidate,
+        acceptance_pending=(event.candidate, event.tree),
+        settled=True,
+    )
+
+
+def _retained(state: State, event: ev.HarnessRetained) -> State:
+    return replace(state, settled=True)
+
+
+def _reverted(state: State, event: ev.HarnessReverted) -> State:
+    return replace(
+        state,
+        accepted=event.candidate,
+        acceptance_pending=(event.candidate, event.tree),
+        barred=(state.barred - {event.tree}) | {event.barred},
+        revert_to=None,
+        revert_request="",
+        interventions=(*state.interventions, f"cycle {event.cycle}: reverted to {event.candidate}"),
+    )
+
+
+def _acceptance_committed(state: State, event: ev.AcceptanceCommitted) -> State:
+    return replace(
+        state,
+        accepted=event.candidate,
+        acceptance_serial=event.serial,
+        acceptance_pending=None,
+    )
+
+
+def _phase_ended(state: State, event: ev.PhaseEnded) -> State:
+    return replace(
+        state,
+        phase=None,
+        phases_ended=(*state.phases_ended, event.phase),
+        batches={},
+        iteration_candidates=(),
+    )
+
+
+def _evaluated(state: State, event: ev.Evaluated) -> State:
+    return replace(state, evaluations=(*state.evaluations, event), batches={})
+
+
+def _completed(state: State, event: ev.RunCompleted) -> State:
+    return replace(state, status="completed", completed=event)
+
+
+def _interrupted(state: State, event: ev.RunInterrupted) -> State:
+    return replace(state, interrupted=event.reason)
+
+
+def _handled(state: State, event: ev.ControlHandled) -> State:
+    request = state.requests.get(event.request)
+    state = replace(
+        state, requests={key: value for key, value in state.requests.items() if key != event.request}
+    )
+    match event.outcome:
+        case "paused":
+            return replace(state, status="paused")
+        case "resumed":
+            return replace(state, status="running", interrupted="")
+        case "stopped":
+            return replace(state, status="stopped")
+        case "scheduled" if isinstance(request, ev.RevertRequested):
+            return replace(state, revert_to=request.candidate, revert_request=event.request)
+        case "queued" if isinstance(request, ev.ProposalSubmitted):
+            return replace(state, proposals={**state.proposals, event.request: request})
+        case "extended" if isinstance(request, ev.ExtendRequested):
+            status = "running" if state.status == "completed" else state.status
+            return replace(state, status=status, extra_cycles=state.extra_cycles + request.cycles)
+    return state
+
+
+_HANDLERS: dict[type[ev.Event], Any] = {
+    ev.RunStarted: _started,
+    ev.HarnessProposed: _proposed,
+    ev.HarnessCommitted: _committed,
+    ev.HarnessValidated: _validated,
+    ev.PhaseStarted: _phase_started,
+    ev.RolloutsRecorded: _rollouts,
+    ev.StepTrained: _trained,
+    ev.CheckpointSaved: _checkpoint,
+    ev.CandidateScored: _scored,
+    ev.IterationCompleted: _iteration,
+    ev.HarnessAccepted: _accepted,
+    ev.HarnessRetained: _retained,
+    ev.HarnessReverted: _reverted,
+    ev.AcceptanceCommitted: _acceptance_committed,
+    ev.PhaseEnded: _phase_ended,
+    ev.Evaluated: _evaluated,
+    ev.RunCompleted: _completed,
+    ev.RunInterrupted: _interrupted,
+    ev.ControlHandled: _handled,
+}

@@ -1,0 +1,140 @@
+"""Units of rollouts and the micro-batches that they are cut into. Pure: a function of config and state.
+
+A unit is what one decision waits for: a training step, a candidate's score, an evaluation, a smoke run. It is
+cut into micro-batches of a fixed size, each with one candidate, whose composition depends on config and seed
+alone. A micro-batch is what is recorded, so nothing that was recorded is ever sampled again.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from whale.config import Config
+from whale.domains.base import Split
+from whale.events.types import Purpose
+from whale.weights import sampler
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A task by its index in a split, and which sample of it."""
+
+    task: int
+    sample: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Episodes that run in lock step; `key` is unique in the run."""
+
+    key: str
+    purpose: Purpose
+    split: Split
+    candidate: str
+    weights: str
+    episodes: tuple[Episode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """All micro-batches that one decision waits for."""
+
+    key: str
+    batches: tuple[MicroBatch, ...]
+
+    @property
+    def rollouts(self) -> int:
+        """How many episodes the whole unit has."""
+        return sum(len(batch.episodes) for batch in self.batches)
+
+
+def derive_seed(*parts: object) -> int:
+    """A seed in [0, 2^63) from (run seed, phase, step, task, sample, ...), by SHA-256."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _cut(
+    key: str,
+    purpose: Purpose,
+    split: Split,
+    candidate: str,
+    weights: str,
+    episodes: Sequence[Episode],
+    size: int,
+) -> Unit:
+    return Unit(
+        key,
+        tuple(
+            MicroBatch(
+                f"{key}/b{index:04d}",
+                purpose,
+                split,
+                candidate,
+                weights,
+                tuple(episodes[start : start + size]),
+            )
+            for index, start in enumerate(range(0, len(episodes), size))
+        ),
+    )
+
+
+def phase_slice(config: Config, n: int, cycle: int) -> tuple[int, int]:
+    """Sampler positions [start, end) of cycle `cycle` (from 1): phase k = cycle − 1 takes [kE, (k+1)E)."""
+    if config.epochs == 0:
+        return 0, 0
+    return sampler.slice_bounds(n, config.epochs, cycle - 1)
+
+
+def training_steps(config: Config, n: int, cycle: int) -> list[sampler.Batch]:
+    """The steps of a weight phase: at least one question each, the last may be smaller."""
+    start, end = phase_slice(config, n, cycle)
+    return list(sampler.batches(start, end, config.weights.batch))
+
+
+def training_unit(config: Config, n: int, cycle: int, step: int, candidate: str, weights: str) -> Unit:
+    """Step `step` (from 1): B questions × G rollouts, a question's side by side (they share a prefix)."""
+    start, count = training_steps(config, n, cycle)[step - 1]
+    episodes = [
+        Episode(task, sample, derive_seed(config.seed, "train", start + offset, task, sample))
+        for offset, task in enumerate(sampler.take(config.seed, n, start, count))
+        for sample in range(config.weights.rollouts_per_prompt)
+    ]
+    key = f"c{cycle:03d}/weight/s{step:04d}"
+    return _cut(key, "train", "weight", candidate, weights, episodes, config.engine.micro_batch)
+
+
+def scoring_unit(config: Config, n: int, cycle: int, candidate: str, weights: str) -> Unit:
+    """A candidate on all of D_harness; all candidates of a phase meet the same tasks under the same seeds."""
+    episodes = [
+        Episode(task, sample, derive_seed(config.seed, "score", cycle, task, sample))
+        for task in range(n)
+        for sample in range(config.search.rollouts_per_task)
+    ]
+    key = f"c{cycle:03d}/harness/{candidate}"
+    return _cut(key, "score", "harness", candidate, weights, episodes, config.engine.micro_batch)
+
+
+def smoke_unit(config: Config, n: int, candidate: str, weights: str) -> Unit:
+    """One training task, before anything is paid for a score."""
+    task = derive_seed(config.seed, "smoke") % n
+    episodes = [Episode(task, 0, derive_seed(config.seed, "smoke", task))]
+    return _cut(f"smoke/{candidate}", "smoke", "weight", candidate, weights, episodes, 1)
+
+
+def evaluation_unit(config: Config, n: int, cycle: int, split: Split, candidate: str, weights: str) -> Unit:
+    """The same tasks under the same seeds at every evaluation, so that pairs are compared task by task."""
+    limit, samples = (
+        (config.evaluate.test_tasks, config.evaluate.test_samples)
+        if split == "test"
+        else (config.evaluate.tasks, config.evaluate.samples)
+    )
+    tasks = range(min(n, limit) if limit else n)
+    episodes = [
+        Episode(task, sample, derive_seed(config.seed, "evaluate", split, task, sample))
+        for task in tasks
+        for sample in range(samples)
+    ]
+    key = f"c{cycle:03d}/evaluate/{split}"
+    return _cut(key, "evaluate", split, candidate, weights, episodes, config.engine.micro_batch)
