@@ -1,0 +1,13 @@
+"""Models that tests of every part share."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a random two-layer Llama: milliseconds a token, and no download."""
+    from whale.rollout.models import write_tiny_model
+
+    return write_tiny_model(tmp_path_factory.mktemp("tiny-model"))
