@@ -1,1 +1,24 @@
-"""The harness store: every proposal is a commit in a bare Git repository."""
+"""The harness store: every proposal is a commit in a bare Git repository.
+
+Importing this starts no git and does not need one; GitPython is imported when a store is opened.
+"""
+
+from whale.harness_repo.errors import GitMissing, RefConflict, RepoError
+from whale.harness_repo.graph import render_lineage
+from whale.harness_repo.lineage import Acceptance, LineageEntry
+from whale.harness_repo.message import CommitFacts, visible
+from whale.harness_repo.objects import check_files
+from whale.harness_repo.store import HarnessRepo
+
+__all__ = [
+    "Acceptance",
+    "CommitFacts",
+    "GitMissing",
+    "HarnessRepo",
+    "LineageEntry",
+    "RefConflict",
+    "RepoError",
+    "check_files",
+    "render_lineage",
+    "visible",
+]

@@ -1,0 +1,257 @@
+"""Git in a clean room: the one place that starts git, by GitPython's command wrapper.
+
+What the machine or the user has set up must not change what the store does, so each command runs with no
+inherited `GIT_*`, no system or user config, no attributes, hooks, signing or line-end conversion, no
+replaced objects, and a fixed locale. The store is always named by `--git-dir`: nothing is discovered, so
+neither an outer repository, a foreign owner nor `safe.bareRepository` matters.
+"""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from whale.harness_repo.errors import GitMissing, RepoError
+
+if TYPE_CHECKING:
+    from git.cmd import Git
+
+MINIMUM = (2, 30)
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+ENVIRONMENT = {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "LC_ALL": "C",
+    "LANGUAGE": "C",
+    # git before 2.32 does not know GIT_CONFIG_GLOBAL, and ~/.config/git/attributes is no config.
+    "HOME": os.devnull,
+    "XDG_CONFIG_HOME": os.devnull,
+}
+
+CONFIG = {
+    "core.hooksPath": os.devnull,
+    "core.attributesFile": os.devnull,
+    # Since 2.43 a bare repository reads .gitattributes from HEAD's tree, which a proposer wrote.
+    "attr.tree": EMPTY_TREE,
+    "core.autocrlf": "false",
+    "core.quotePath": "false",
+    "core.logAllRefUpdates": "false",
+    # The log is durable before the commit is; an object must not be lost to a power cut after that.
+    "core.fsync": "objects,reference",
+    "core.filesRefLockTimeout": "5000",
+    "core.packedRefsTimeout": "5000",
+    "commit.gpgSign": "false",
+    "tag.gpgSign": "false",
+    "log.showSignature": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "init.defaultRefFormat": "files",
+}
+
+
+class GitObject(NamedTuple):
+    """An object as `git cat-file --batch` gives it: id, type and content."""
+
+    id: str
+    kind: str
+    data: bytes
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """A path as printable text, whatever bytes it has."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def git_executable() -> str:
+    """The absolute path of git.
+
+    Raises:
+        GitMissing: git is not on PATH, or too old.
+    """
+    found = shutil.which("git")
+    if found is None:
+        raise GitMissing
+    _check_version(found)
+    return found
+
+
+@functools.cache
+def _check_version(executable: str) -> None:
+    try:
+        # Not by GitPython: a broken git must give one clear line before anything of it is imported.
+        text = subprocess.run([executable, "--version"], capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise GitMissing(f"{shown(executable)} does not run ({error})") from error
+    match = re.search(rb"(\d+)\.(\d+)", text)
+    if match is None or (int(match[1]), int(match[2])) < MINIMUM:
+        raise GitMissing(f"{shown(executable)} is {text.decode('utf-8', 'replace').strip()}")
+
+
+def _wrapper(folder: Path) -> "Git":
+    """GitPython's command wrapper, imported at first use: it runs git at import and takes 0.4 s."""
+    unset = "GIT_PYTHON_REFRESH" not in os.environ
+    if unset:
+        os.environ["GIT_PYTHON_REFRESH"] = "quiet"
+    try:
+        from git.cmd import Git
+    except ImportError as error:
+        raise GitMissing(f"GitPython found no usable git ({error})") from error
+    finally:
+        if unset:
+            del os.environ["GIT_PYTHON_REFRESH"]
+    return Git(folder)
+
+
+def _without_inherited() -> list[str]:
+    """The command prefix that removes inherited `GIT_*` variables.
+
+    GitPython merges into the inherited environment and cannot remove a variable, and an empty GIT_DIR or
+    GIT_OBJECT_DIRECTORY is not the same as none. `env` replaces itself by git, so no process is added.
+    """
+    names = [
+        name
+        for name in sorted(os.environ)
+        if name.startswith("GIT_") and name not in ENVIRONMENT and not name.startswith("GIT_PYTHON_")
+    ]
+    if not names:
+        return []
+    env = shutil.which("env")
+    if env is None:
+        raise RepoError(f"env was not found on PATH: unset {', '.join(names)} by hand")
+    return [env, *(word for name in names for word in ("-u", name))]
+
+
+class CleanGit:
+    """Runs git on one bare repository. Safe to use from several threads.
+
+    Reads of single objects share one `git cat-file --batch` process, which starts with the first read and
+    ends with `close()`; every other command is a process that has ended when the call returns.
+    """
+
+    def __init__(self, git_dir: Path) -> None:
+        """`git_dir` need not exist yet.
+
+        Raises:
+            GitMissing: there is no usable git.
+        """
+        self.git_dir = git_dir.absolute()
+        self._executable = git_executable()
+        self._git = _wrapper(self.git_dir.parent)
+        self._reader: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def _start(self, args: tuple[str, ...], *, stdin: bool) -> "Git.AutoInterrupt":
+        from git.exc import GitCommandNotFound
+
+        command = [*_without_inherited(), self._executable, "--no-pager", f"--git-dir={self.git_dir}"]
+        for key, value in CONFIG.items():
+            command += ["-c", f"{key}={value}"]
+        try:
+            return self._git.execute(
+                [*command, *args],
+                istream=subprocess.PIPE if stdin else None,
+                as_process=True,
+                env=ENVIRONMENT,
+                shell=False,
+                start_new_session=True,  # Ctrl+C is for us: git finishes what it is writing
+            )
+        except GitCommandNotFound as error:
+            raise GitMissing from error
+
+    def run(self, *args: str, stdin: bytes | None = None) -> bytes:
+        """Run one git command and return its standard output.
+
+        Raises:
+            RepoError: git's exit status is not 0; the message holds what git said.
+        """
+        status, out, err = self.complete(*args, stdin=stdin)
+        if status:
+            raise RepoError(
+                f"git {args[0]} failed in {shown(self.git_dir)} (exit {status}): {_one_line(err)}"
+            )
+        return out
+
+    def complete(self, *args: str, stdin: bytes | None = None) -> tuple[int, bytes, bytes]:
+        """Run one git command and return its exit status, standard output and standard error."""
+        running = self._start(args, stdin=stdin is not None)
+        process = _process(running)
+        out, err = process.communicate(stdin)
+        return process.returncode, out, err
+
+    def get(self, name: str) -> GitObject | None:
+        """The object that `name` stands for in git's own syntax, or None if there is none.
+
+        Raises:
+            RepoError: the object is there but damaged.
+        """
+        if not name or "\n" in name or "\0" in name:
+            return None
+        request = os.fsencode(name) + b"\n"
+        with self._lock:
+            process = self._reading()
+            assert process.stdin is not None and process.stdout is not None  # both are pipes
+            try:
+                process.stdin.write(request)
+                process.stdin.flush()
+                header = process.stdout.readline()
+                words = header.split()
+                if header.endswith((b" missing\n", b" ambiguous\n")):
+                    return None
+                if len(words) != 3:
+                    raise BrokenPipeError(_one_line(header))
+                data = _exactly(process.stdout, int(words[2]) + 1)
+            except OSError as error:
+                said = self._stop_reading() or str(error)
+                raise RepoError(f"git cannot read {name!r} in {shown(self.git_dir)}: {said}") from error
+            return GitObject(words[0].decode(), words[1].decode(), data[:-1])
+
+    def _reading(self) -> "subprocess.Popen[bytes]":
+        if self._reader is not None and self._reader.poll() is not None:
+            self._stop_reading()
+        if self._reader is None:
+            running = self._start(("cat-file", "--batch"), stdin=True)
+            self._reader = _process(running)
+            running.proc = None  # AutoInterrupt would end it as soon as it goes out of scope
+        return self._reader
+
+    def _stop_reading(self) -> str:
+        """End the reader and return what it said on its standard error."""
+        process, self._reader = self._reader, None
+        if process is None:
+            return ""
+        process.kill()
+        _, err = process.communicate()
+        return _one_line(err)
+
+    def close(self) -> None:
+        """End the reader process. The object may be used again after that."""
+        with self._lock:
+            self._stop_reading()
+
+
+def _process(running: "Git.AutoInterrupt") -> "subprocess.Popen[bytes]":
+    process = running.proc
+    assert process is not None  # it was started just now
+    return process
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) != size:
+        raise BrokenPipeError("git ended in the middle of an object")
+    return data
+
+
+def _one_line(text: bytes) -> str:
+    words = " ".join(text.decode("utf-8", "replace").split())
+    return "".join(c if c.isprintable() else "\ufffd" for c in words)[:500] or "no message"

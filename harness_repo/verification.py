@@ -1,0 +1,71 @@
+"""Is the store what the log says? Problems come back in words."""
+
+from collections.abc import Iterable, Sequence
+
+from whale.harness_repo.cleanroom import CleanGit
+from whale.harness_repo.errors import RepoError
+from whale.harness_repo.lineage import CANDIDATES, accepted_history
+from whale.harness_repo.message import one_line, trailers
+
+
+def verify(git: CleanGit, facts: Iterable[tuple[str, str] | tuple[int, str, str]]) -> list[str]:
+    """The problems of the store in `git` against the facts (see `HarnessRepo.verify`)."""
+    problems: list[str] = []
+    expected: list[tuple[int, str, str]] = []
+    for fact in facts:
+        if len(fact) == 2:
+            problems += _candidate(git, *fact)
+        else:
+            expected.append(fact)
+    problems += _history(git, sorted(expected))
+    # Content last: git's own check names every damaged or missing object.
+    return problems + _objects(git)
+
+
+def _candidate(git: CleanGit, candidate: str, tree: str) -> list[str]:
+    try:
+        commit = git.get(CANDIDATES + candidate)
+        if commit is None:
+            return [f"{candidate}: its ref or its commit is missing"]
+        found = git.get(f"{commit.id}^{{tree}}")
+    except RepoError as error:
+        return [f"{candidate}: {error}"]
+    problems = []
+    if found is None:
+        problems.append(f"{candidate}: its tree is missing")
+    elif found.id != tree:
+        problems.append(f"{candidate}: its tree is {found.id}, the log says {tree}")
+    message = commit.data.decode("utf-8", "replace").partition("\n\n")[2]
+    if trailers(message).get("Candidate") != candidate:
+        problems.append(f"{candidate}: its ref names another commit, {commit.id}")
+    return problems
+
+
+def _history(git: CleanGit, expected: Sequence[tuple[int, str, str]]) -> list[str]:
+    try:
+        found = accepted_history(git)
+    except RepoError as error:
+        return [f"accepted: {error}"]
+    problems = []
+    for at in range(max(len(found), len(expected))):
+        if at >= len(found):
+            problems.append(f"accepted: acceptance {expected[at][0]} ({expected[at][1]}) is missing")
+        elif at >= len(expected):
+            problems.append(
+                f"accepted: the log knows no acceptance {found[at].serial} ({found[at].candidate})"
+            )
+        elif (found[at].serial, found[at].candidate, found[at].tree) != expected[at]:
+            there, said = found[at], expected[at]
+            problems.append(
+                f"accepted: acceptance {there.serial} is {there.candidate} with tree {there.tree}, "
+                f"the log says {said[0]}: {said[1]} with tree {said[2]}"
+            )
+    return problems
+
+
+def _objects(git: CleanGit) -> list[str]:
+    status, out, err = git.complete("fsck", "--strict", "--no-dangling", "--no-progress", "--name-objects")
+    said = [line.strip() for line in (err + out).decode("utf-8", "replace").splitlines() if line.strip()]
+    if status == 0:
+        return []
+    return [f"git fsck: {one_line(line, 300)}" for line in said] or [f"git fsck: exit {status}"]
