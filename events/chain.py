@@ -1,0 +1,226 @@
+"""The stored row, and the hash chain over it. Every store shares this; it does no I/O.
+
+hash = SHA-256 of canonical JSON of the whole envelope: position, stream, version, key, event_id, at, type,
+schema_version, data, meta and prev_hash, where prev_hash is the hash of the event before, and data and meta
+stand in it as the very bytes that are stored. So a changed byte in any column breaks its own row's hash, and
+a row that is removed, inserted or moved breaks the position or the link. What a chain cannot show is a tail
+that was cut off or written anew by somebody who recomputed it: for that, keep a head's hash elsewhere.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from whale.events.codec import Codec, Encoded, canonical
+from whale.events.log import CorruptLog, Head, InvalidEvent, KeyConflict, NewEvent, Recorded
+
+Clock = Callable[[], datetime]
+
+
+class Row(NamedTuple):
+    """One event as it is stored: the table's columns, in order."""
+
+    position: int
+    stream: str
+    version: int
+    key: str
+    event_id: str
+    at: str
+    type: str
+    schema_version: int
+    data: bytes
+    meta: bytes
+    prev_hash: str
+    hash: str
+
+
+class _Envelope(msgspec.Struct):
+    """What is hashed. The fields stand in code-point order: that is what makes the JSON canonical."""
+
+    at: str
+    data: msgspec.Raw
+    event_id: str
+    key: str
+    meta: msgspec.Raw
+    position: int
+    prev_hash: str
+    schema_version: int
+    stream: str
+    type: str
+    version: int
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_meta = msgspec.json.Decoder(dict).decode
+_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def digest(row: Row) -> str:
+    """The hash that the row must have: SHA-256, lower-case hexadecimal."""
+    envelope = _Envelope(
+        row.at, msgspec.Raw(row.data), row.event_id, row.key, msgspec.Raw(row.meta), row.position,
+        row.prev_hash, row.schema_version, row.stream, row.type, row.version,
+    )  # fmt: skip
+    return hashlib.sha256(_encode(envelope)).hexdigest()
+
+
+def check(row: Row) -> None:
+    """Raise CorruptLog unless the row is, byte for byte, the one that was hashed."""
+    try:
+        if digest(row) == row.hash:
+            return
+    except (TypeError, ValueError):  # a column that holds another type than was written
+        pass
+    raise CorruptLog(row.position, "what is stored is not what was written (its hash does not fit)")
+
+
+def check_link(row: Row, before: Head) -> None:
+    """Raise CorruptLog unless the row comes right after `before`."""
+    if row.position != before.position + 1:
+        raise CorruptLog(before.position + 1, f"is missing; the next one that is stored is {row.position}")
+    if row.prev_hash != before.hash:
+        raise CorruptLog(row.position, "does not follow from the event before it (the chain is broken)")
+
+
+def check_json(row: Row) -> None:
+    """Raise CorruptLog unless data and meta are JSON each, without decoding them to any type.
+
+    Closes a gap of hashing stored bytes inside JSON: text that is moved from one of them to the other
+    can leave the envelope's bytes the same, but not both of them JSON.
+    """
+    try:
+        _decode_raw(row.data)
+        _decode_raw(row.meta)
+    except msgspec.DecodeError as error:
+        raise CorruptLog(row.position, f"is not JSON: {error}") from error
+
+
+def recorded(row: Row, codec: Codec) -> Recorded:
+    """The row as a reader gets it. Raises CorruptLog or UnknownEvent."""
+    check(row)
+    event = codec.decode(row.type, row.schema_version, row.data, row.position)
+    try:
+        meta = _decode_meta(row.meta)
+    except msgspec.DecodeError as error:
+        raise CorruptLog(row.position, f"its meta is not a JSON object: {error}") from error
+    return Recorded(
+        row.position, row.stream, row.version, row.key, row.event_id, row.at, event, meta,
+        row.prev_hash, row.hash,
+    )  # fmt: skip
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A new event, encoded before any lock is taken."""
+
+    key: str
+    encoded: Encoded
+    meta: bytes
+
+
+def prepare(stream: str, events: Sequence[NewEvent], codec: Codec) -> list[Prepared]:
+    """Encode a batch. Raises InvalidEvent, UnknownEvent, or KeyConflict for a key that comes twice."""
+    _check_name("stream", stream)
+    seen: set[str] = set()
+    batch = []
+    for new in events:
+        _check_name("key", new.key)
+        if new.key in seen:
+            raise KeyConflict(stream, new.key, "comes twice in one batch")
+        seen.add(new.key)
+        try:
+            batch.append(Prepared(new.key, codec.encode(new.event), canonical(dict(new.meta))))
+        except InvalidEvent as error:
+            raise InvalidEvent(f'event "{new.key}": {error}') from error
+    return batch
+
+
+def _check_name(what: str, name: str) -> None:
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise InvalidEvent(f"{what} {name!r}: must be non-empty text without control characters")
+
+
+def recorded_before(
+    stream: str, batch: Sequence[Prepared], rows: Mapping[str, Row], codec: Codec
+) -> list[Recorded] | None:
+    """The recorded events if the whole batch is a repeat; None if all of it is new.
+
+    `rows` are the stored rows with the batch's keys. Raises KeyConflict for other data, or for a part.
+    """
+    if not rows:
+        return None
+    found = {key: recorded(row, codec) for key, row in rows.items()}
+    for p in batch:
+        old = found.get(p.key)
+        # Compared as this release reads it, so that a repeat after an upgrade is still a repeat.
+        if old is not None and (old.type != p.encoded.type or canonical(old.event) != p.encoded.data):
+            raise KeyConflict(stream, p.key, f"event {old.position} has this key and other data")
+    if len(found) < len(batch):
+        new = next(p.key for p in batch if p.key not in found)
+        old = next(iter(found.values()))
+        raise KeyConflict(
+            stream,
+            new,
+            f'is new, but "{old.key}" of the same batch is event {old.position}: batches are whole',
+        )
+    return [found[p.key] for p in batch]
+
+
+def seal(
+    stream: str,
+    batch: Sequence[Prepared],
+    version: int,
+    head: Head,
+    now: datetime,
+    next_id: Callable[[datetime], str],
+) -> list[Row]:
+    """The batch as rows after `head`, the first with the stream's version + 1."""
+    at = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    rows = []
+    position, previous = head.position, head.hash
+    for p in batch:
+        position, version = position + 1, version + 1
+        row = Row(
+            position, stream, version, p.key, next_id(now), at, p.encoded.type, p.encoded.schema_version,
+            p.encoded.data, p.meta, previous, "",
+        )  # fmt: skip
+        previous = digest(row)
+        rows.append(row._replace(hash=previous))
+    return rows
+
+
+def sealed(rows: Sequence[Row], batch: Sequence[Prepared]) -> list[Recorded]:
+    """New rows as a reader will get them."""
+    return [
+        Recorded(
+            r.position, r.stream, r.version, r.key, r.event_id, r.at, p.encoded.event, _decode_meta(r.meta),
+            r.prev_hash, r.hash,
+        )
+        for r, p in zip(rows, batch, strict=True)
+    ]  # fmt: skip
+
+
+def utc_now() -> datetime:
+    """The clock of a log that is given no other."""
+    return datetime.now(UTC)
+
+
+class EventIds:
+    """UUIDs of version 7 (RFC 9562) that grow within one writer, also when its clock goes back.
+
+    They are ordered so that their index grows at its end (random ids cost half of the append rate); nothing
+    depends on the order.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0  # milliseconds << 12 | a counter within the millisecond
+
+    def __call__(self, now: datetime) -> str:
+        """The next id."""
+        self._last = max(self._last + 1, int(now.timestamp() * 1000) << 12)
+        high = f"{self._last >> 12:012x}7{self._last & 0xFFF:03x}"
+        low = f"{int.from_bytes(os.urandom(8)) & (1 << 62) - 1 | 1 << 63:016x}"
+        return f"{high[:8]}-{high[8:12]}-{high[12:]}-{low[:4]}-{low[4:]}"

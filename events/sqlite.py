@@ -1,0 +1,348 @@
+"""The log in a SQLite file: WAL, one writer at a time, any number of readers that never wait for it."""
+
+import errno
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import Connection, Engine
+
+from whale.events.chain import (
+    Clock,
+    EventIds,
+    Row,
+    check,
+    check_json,
+    check_link,
+    prepare,
+    recorded,
+    recorded_before,
+    seal,
+    sealed,
+    utc_now,
+)
+from whale.events.codec import CODEC, Codec
+from whale.events.filesystem import network_filesystem
+from whale.events.log import (
+    GENESIS,
+    CorruptLog,
+    Head,
+    LogError,
+    LogFull,
+    NewEvent,
+    Recorded,
+    VersionConflict,
+)
+from whale.events.sqlite_file import (
+    APPLICATION_ID,
+    LAYOUT,
+    TRIGGERS,
+    ReadSource,
+    create,
+    in_our_words,
+    writer,
+)
+
+_PAGE = 500
+"""Rows a query. Between pages a reader holds no snapshot, so that the WAL file can be reset meanwhile."""
+
+# data and meta as bytes: that is what is hashed and decoded.
+_COLUMNS = ", ".join(f"CAST({c} AS BLOB)" if c in ("data", "meta") else f'"{c}"' for c in Row._fields)
+_INSERT = "INSERT INTO events ({}) VALUES ({})".format(
+    ", ".join(f'"{c}"' for c in Row._fields), ", ".join("?" for _ in Row._fields)
+)
+_KEYS_A_QUERY = 500
+
+
+class SqliteLog:
+    """An `EventLog` in one file. Threads may share it; a process that forks must open its own.
+
+    Attributes:
+        warning: why the place is unsafe for a database, in one line; None if nothing is known against it.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        readonly: bool = False,
+        *,
+        codec: Codec = CODEC,
+        clock: Clock = utc_now,
+        busy_timeout: float = 60.0,
+    ) -> None:
+        """Open the log, or make it if there is none (unless `readonly`).
+
+        `busy_timeout`: seconds to wait for another process's append.
+
+        Raises LogError (no log there, no permission), LogFull, CorruptLog (it is not a log, or damaged).
+        """
+        self.path = Path(path)
+        self._codec, self._clock, self._next_id = codec, clock, EventIds()
+        self._closed = False
+        if not self.path.exists():
+            if readonly:
+                raise LogError(f"{self.path}: there is no event log here")
+            self._create()
+        network = network_filesystem(self.path)
+        self.warning = network and (
+            f"{self.path} is on a network file system ({network}), where locks are unreliable: "
+            "two writers can damage it. Keep the run on a local disk"
+        )
+        self._source = ReadSource(self.path, busy_timeout)
+        self._writer: Engine | None = None
+        try:
+            self._check_layout()
+            if not readonly:
+                self._writer = writer(self.path, busy_timeout)
+                with in_our_words(self.path), self._writer.connect():
+                    pass  # BEGIN IMMEDIATE comes with the first statement; connecting alone shows permissions
+        except BaseException:
+            self.close()
+            raise
+
+    def _create(self) -> None:
+        try:
+            with in_our_words(self.path):
+                create(self.path)
+        except OSError as error:
+            kind = LogFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else LogError
+            raise kind(f"{self.path}: cannot make an event log here: {error.strerror or error}") from error
+
+    def _check_layout(self) -> None:
+        with in_our_words(self.path), self._source.engine.connect() as connection:
+            application = _one(connection, "PRAGMA application_id")
+            layout = _one(connection, "PRAGMA user_version")
+        if application != APPLICATION_ID:
+            raise CorruptLog(None, f"{self.path} is not an event log")
+        if layout != LAYOUT:
+            raise LogError(f"{self.path} has layout {layout}; this release knows layout {LAYOUT}")
+
+    def append(self, stream: str, events: Sequence[NewEvent], expected_version: int | None) -> list[Recorded]:
+        """See `EventLog.append`."""
+        self._open()
+        if self._writer is None:
+            raise LogError(f"{self.path} is open for reading only")
+        batch = prepare(stream, events, self._codec)
+        if not batch:
+            return []
+        with in_our_words(self.path), self._writer.begin() as connection:
+            rows: dict[str, Row] = {}
+            for i in range(0, len(batch), _KEYS_A_QUERY):
+                keys = [p.key for p in batch[i : i + _KEYS_A_QUERY]]
+                marks = ", ".join("?" * len(keys))
+                where = f"WHERE stream = ? AND key IN ({marks})"
+                rows.update((row.key, row) for row in _rows(connection, where, (stream, *keys)))
+            repeat = recorded_before(stream, batch, rows, self._codec)
+            if repeat is not None:
+                return repeat
+            version = _version(connection, stream)
+            if expected_version is not None and expected_version != version:
+                raise VersionConflict(stream, expected_version, version)
+            new = seal(stream, batch, version, self._head(connection), self._clock(), self._next_id)
+            connection.exec_driver_sql(_INSERT, [_storable(row) for row in new])
+        return sealed(new, batch)
+
+    def read(self, after: int = 0, until: int | None = None, stream: str | None = None) -> Iterator[Recorded]:
+        """See `EventLog.read`."""
+        self._open()
+        with self._source.engine.connect() as connection:
+            with in_our_words(self.path):
+                head = self._head(connection).position
+            end = head if until is None else min(until, head)
+            rows = (
+                self._walk(connection, after, end)
+                if stream is None
+                else self._stream(connection, stream, after, end)
+            )
+            for row in rows:
+                yield recorded(row, self._codec)
+
+    def head(self) -> Head:
+        """See `EventLog.head`."""
+        self._open()
+        with in_our_words(self.path), self._source.engine.connect() as connection:
+            return self._head(connection)
+
+    def version(self, stream: str) -> int:
+        """See `EventLog.version`."""
+        self._open()
+        with in_our_words(self.path), self._source.engine.connect() as connection:
+            return _version(connection, stream)
+
+    def find(self, key: str, stream: str) -> Recorded | None:
+        """See `EventLog.find`."""
+        self._open()
+        with in_our_words(self.path), self._source.engine.connect() as connection:
+            rows = _rows(connection, "WHERE stream = ? AND key = ?", (stream, key))
+        return recorded(rows[0], self._codec) if rows else None
+
+    def tail(self, after: int, *, stop: Callable[[], bool], poll: float = 0.2) -> Iterator[Recorded]:
+        """See `EventLog.tail`. Costs one PRAGMA a poll while nothing happens."""
+        seen: int | None = None
+        while True:
+            stopping = stop()
+            self._open()
+            with self._source.engine.connect() as connection:
+                while True:
+                    # Asked before looking: what is committed while we look changes it again.
+                    with in_our_words(self.path):
+                        version = _one(connection, "PRAGMA data_version")
+                    idle = version == seen and not self._source.frozen
+                    if not idle:
+                        seen = version
+                        with in_our_words(self.path):
+                            end = self._head(connection).position
+                        for row in self._walk(connection, after, end):
+                            yield recorded(row, self._codec)
+                            after = row.position
+                    if stopping:
+                        return
+                    if idle or self._source.frozen:
+                        time.sleep(poll)
+                    if self._source.frozen:
+                        break
+                    stopping = stop()
+            self._source.engine.dispose()  # a frozen picture: take a new one
+
+    def verify(self) -> Head:
+        """See `EventLog.verify`. Checks the file's own structure and the append-only triggers too."""
+        self._open()
+        with self._source.engine.connect() as connection:
+            with in_our_words(self.path):
+                first = _one(connection, "SELECT min(position) FROM events")
+            if first is not None and first < 1:
+                raise CorruptLog(first, "was not written by a log: positions begin at 1")
+            with in_our_words(self.path):
+                last = _one(connection, "SELECT max(position) FROM events") or 0
+            end = Head(0, GENESIS)
+            for row in self._walk(connection, 0, last):
+                check(row)
+                check_json(row)
+                end = Head(row.position, row.hash)
+            with in_our_words(self.path):
+                self._head(connection)
+                fault = _one(connection, "PRAGMA integrity_check(1)")
+                made = connection.exec_driver_sql(
+                    "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+                )
+                triggers = {row[0]: row[1] for row in made}
+            if fault != "ok":
+                raise CorruptLog(_row_named_in(fault), f"{self.path} is damaged: {fault}")
+            if triggers != TRIGGERS:
+                raise CorruptLog(
+                    None, f"{self.path}: the triggers that keep it append-only are not as they were made"
+                )
+        return end
+
+    def close(self) -> None:
+        """See `EventLog.close`."""
+        self._closed = True
+        self._source.close()
+        if self._writer is not None:
+            self._writer.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        if self._closed:
+            raise LogError(f"{self.path}: the log is closed")
+
+    def _head(self, connection: Connection) -> Head:
+        row = connection.exec_driver_sql(
+            "SELECT (SELECT seq FROM sqlite_sequence WHERE name = 'events'), position, hash "
+            "FROM (SELECT 1) LEFT JOIN (SELECT position, hash FROM events ORDER BY position DESC LIMIT 1)"
+        ).one()
+        highest, position, hash_ = row[0] or 0, row[1] or 0, row[2] or GENESIS
+        if highest != position:
+            raise CorruptLog(
+                position + 1, f"is missing, and all up to {highest} with it: the log's end was cut off"
+            )
+        return Head(position, hash_)
+
+    def _walk(self, connection: Connection, after: int, end: int) -> Iterator[Row]:
+        """All rows with after < position <= end, each checked to follow from the one before it."""
+        after = max(after, 0)
+        if after >= end:
+            return
+        before = Head(0, GENESIS)
+        if after:
+            rows = self._page(connection, after - 1, after, 1)
+            if not rows:
+                raise CorruptLog(after, "is missing")
+            before = Head(after, rows[0].hash)
+        while before.position < end:
+            rows = self._page(connection, before.position, end, _PAGE)
+            if not rows:
+                raise CorruptLog(before.position + 1, "is missing")
+            for row in rows:
+                check_link(row, before)
+                before = Head(row.position, row.hash)
+                yield row
+
+    def _page(self, connection: Connection, after: int, end: int, limit: int) -> list[Row]:
+        try:
+            with in_our_words(self.path):
+                where = "WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
+                return _rows(connection, where, (after, end, limit))
+        except CorruptLog as error:
+            if limit > 1:  # a row at a time, up to the one that cannot be read
+                return self._page(connection, after, end, 1)
+            raise CorruptLog(after + 1, error.reason) from error
+
+    def _stream(self, connection: Connection, stream: str, after: int, end: int) -> Iterator[Row]:
+        """The stream's rows with after < position <= end, by the index on (stream, version)."""
+        with in_our_words(self.path):
+            version = after > 0 and _one(
+                connection,
+                "SELECT version FROM events WHERE stream = ? AND position <= ? ORDER BY version DESC LIMIT 1",
+                (stream, after),
+            )
+        version = version or 0
+        while True:
+            with in_our_words(self.path):
+                where = "WHERE stream = ? AND version > ? ORDER BY version LIMIT ?"
+                rows = _rows(connection, where, (stream, version, _PAGE))
+            for row in rows:
+                if row.position > end:
+                    return
+                if row.version != version + 1:
+                    raise CorruptLog(
+                        row.position, f'has version {row.version} in "{stream}", after {version}'
+                    )
+                version = row.version
+                yield row
+            if len(rows) < _PAGE:
+                return
+
+
+def _one(connection: Connection, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
+    return connection.exec_driver_sql(sql, parameters).scalar()
+
+
+def _rows(connection: Connection, where: str, parameters: tuple[Any, ...]) -> list[Row]:
+    result = connection.exec_driver_sql(f"SELECT {_COLUMNS} FROM events {where}", parameters)
+    return [Row(*values) for values in result]
+
+
+def _version(connection: Connection, stream: str) -> int:
+    version: int | None = _one(connection, "SELECT max(version) FROM events WHERE stream = ?", (stream,))
+    return version or 0
+
+
+def _storable(row: Row) -> tuple[Any, ...]:
+    """As the driver takes it: text for data and meta, which as bytes would become BLOBs."""
+    return (*row[:8], row.data.decode(), row.meta.decode(), *row[10:])
+
+
+def _row_named_in(fault: str) -> int | None:
+    """The position in integrity_check's "row 3 missing from index …"."""
+    words = fault.split()
+    return int(words[1]) if len(words) > 1 and words[0] == "row" and words[1].isdigit() else None
