@@ -1,0 +1,88 @@
+"""Numbers: class attributes, keywords of model and tool calls, bounds of slices."""
+
+import ast
+from collections.abc import Iterator
+from functools import partial
+from random import Random
+
+from whale.search.mutation.operator import Change, Material, Operator, Site
+from whale.search.mutation.program import Program
+
+LIMIT = 4096
+"""No number is raised above this, nor lowered to 0 or below."""
+
+SKIPPED = frozenset({"max_turns", "temperature", "seed"})
+"""Moved by other operators, or not a size."""
+
+
+def nudged(value: int | float, rng: Random) -> int | float:
+    """Another value of the same type: a factor or a step, within 1..LIMIT (ints) or above 0 (floats)."""
+    if isinstance(value, int):
+        options = {value + 1, value - 1, value * 2, value // 2, round(value * 1.5), round(value * 0.75)}
+        allowed: list[int | float] = sorted(v for v in options if 1 <= v <= LIMIT and v != value)
+    else:
+        scaled = {float(f"{value * factor:.4g}") for factor in (0.5, 0.8, 1.25, 2.0)}
+        allowed = sorted(v for v in scaled if 0 < v <= LIMIT and v != value)
+    return rng.choice(allowed) if allowed else value
+
+
+def _change(program: Program, node: ast.Constant, label: str, rng: Random) -> Change | None:
+    old = node.value
+    assert isinstance(old, int | float)
+    new = nudged(old, rng)
+    if new == old:
+        return None
+    files = program.edited([program.source.replace(node, repr(new))])
+    return Change(files, f"{label} from {old} to {new}")
+
+
+def is_number(node: ast.expr | None) -> bool:
+    """Whether a node is a plain number literal; True and False are none."""
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value > 0  # type: ignore[operator]  # checked by type()
+
+
+def _attribute_sites(program: Program, material: Material) -> list[Site]:
+    sites = []
+    for name, value in program.attributes().items():
+        if name not in SKIPPED and isinstance(value, ast.Constant) and is_number(value):
+            sites.append(Site(partial(_change, program, value, f"{program.cls.name}.{name}")))
+    return sites
+
+
+def _inline_numbers(program: Program) -> Iterator[tuple[ast.Constant, str]]:
+    for call in (*program.chats, *program.tool_calls):
+        for keyword in call.call.keywords:
+            if keyword.arg and keyword.arg not in SKIPPED and isinstance(keyword.value, ast.Constant):
+                yield keyword.value, f"{keyword.arg} of {call.tool or 'the model'} call {call.position + 1}"
+    for function in program.functions:
+        for node in ast.walk(function):
+            if isinstance(node, ast.Slice):
+                for bound in (node.lower, node.upper):
+                    if isinstance(bound, ast.Constant):
+                        yield bound, f"a slice's bound in {function.name}"
+
+
+def _inline_sites(program: Program, material: Material) -> list[Site]:
+    return [
+        Site(partial(_change, program, node, label))
+        for node, label in _inline_numbers(program)
+        if is_number(node)
+    ]
+
+
+OPERATORS = (
+    Operator(
+        "number-attribute",
+        "numbers",
+        "Scale or step a numeric class attribute, in its type and above zero.",
+        "The size was not at its best value.",
+        _attribute_sites,
+    ),
+    Operator(
+        "number-inline",
+        "numbers",
+        "Scale or step a number in a model or tool call, or a slice's bound.",
+        "The size was not at its best value.",
+        _inline_sites,
+    ),
+)

@@ -1,0 +1,235 @@
+"""Candidates by mutation and crossover, a pure function of the archive and the seed."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+
+from whale.search.mutation.catalogue import CROSSOVERS, OPERATORS
+from whale.search.mutation.operator import Change, Crossover, Material, Operator
+from whale.search.mutation.program import NotAHarness, Program
+from whale.search.tree import check_tree, digest
+from whale.search.types import Archive, ArchiveEntry, Proposal
+from whale.search.worked_examples import MAX_EXAMPLE_CHARS
+
+SEPARATOR = "+"
+"""Between the operators in a proposal's `axis`, from which later calls read what was tried."""
+TRIES = 6
+"""Draws of one operator on one parent before another is asked."""
+
+
+class MutationProposer:
+    """Applies one or two operators to a parent, or one crossover to two.
+
+    Which operator comes next: the one that the archive's axis labels name least often, families in turn, in
+    an order that the seed shuffles. So every operator that applies is tried before any is tried again, and
+    none is preferred. Parents are drawn by score rank: the best twice as often as the second, and so on.
+    """
+
+    name = "mutation"
+
+    def __init__(
+        self,
+        *,
+        pair_probability: float = 0.5,
+        max_example_chars: int = MAX_EXAMPLE_CHARS,
+        max_examples: int = 8,
+        operators: Sequence[Operator] = OPERATORS,
+        crossovers: Sequence[Crossover] = CROSSOVERS,
+    ) -> None:
+        """`pair_probability` = how often a second operator is applied. Raises ValueError outside 0..1."""
+        if not 0 <= pair_probability <= 1 or max_example_chars < 1 or max_examples < 1:
+            raise ValueError("pair_probability lies in 0..1, and the limits on examples are at least 1")
+        self._pair_probability = pair_probability
+        self._limits = (max_example_chars, max_examples)
+        every: list[Operator | Crossover] = [*operators, *crossovers]
+        self._operators = {operator.name: operator for operator in every}
+
+    def propose(
+        self, archive: Archive, *, count: int, seed: int, cycle: int, iteration: int
+    ) -> Sequence[Proposal]:
+        """At most `count` candidates, none of which is in the archive; fewer if no more were found."""
+        parents = ranked(archive.entries)
+        material = material_of(archive, *self._limits)
+        known = {digest(entry.files) for entry in archive.entries}
+        uses = Counter(name for entry in archive.entries for name in entry.axis.split(SEPARATOR))
+        proposals: list[Proposal] = []
+        for index in range(count if parents else 0):
+            rng = _rng(seed, cycle, iteration, index)
+            order = self.order(uses, seed)
+            proposal = self._one(parents, material, order, known, rng)
+            if proposal is None:
+                break
+            proposals.append(proposal)
+            known.add(digest(proposal.files))
+            uses.update(proposal.axis.split(SEPARATOR))
+        return proposals
+
+    def order(self, uses: Mapping[str, int], seed: int) -> list[str]:
+        """Operator names, least used first; among equals one of each family in turn, shuffled."""
+        shuffled = sorted(self._operators)
+        Random(seed).shuffle(shuffled)
+        families: dict[str, list[str]] = {}
+        for name in shuffled:
+            families.setdefault(self._operators[name].family, []).append(name)
+        # Round r holds each family's r-th operator, so that the first few candidates differ in kind.
+        place = {name: (r, i) for i, names in enumerate(families.values()) for r, name in enumerate(names)}
+        return sorted(shuffled, key=lambda name: (uses.get(name, 0), place[name]))
+
+    def _one(
+        self,
+        parents: Sequence[ArchiveEntry],
+        material: Material,
+        order: Sequence[str],
+        known: set[str],
+        rng: Random,
+    ) -> Proposal | None:
+        for name in order:
+            for entry in draws(parents, rng):
+                made = self._apply(name, entry, parents, material, known, rng)
+                if made is not None:
+                    return self._pair(made, order, parents, material, known, rng)
+        return None
+
+    def _apply(
+        self,
+        name: str,
+        entry: ArchiveEntry,
+        parents: Sequence[ArchiveEntry],
+        material: Material,
+        known: set[str],
+        rng: Random,
+    ) -> Proposal | None:
+        operator = self._operators[name]
+        if isinstance(operator, Operator):
+            change = mutate(operator, entry.files, material, known, rng)
+            return None if change is None else _proposal(operator, change, (entry.candidate,))
+        for other in draws([p for p in parents if p.candidate != entry.candidate], rng):
+            change = combine(operator, entry.files, other.files, known, rng)
+            if change is not None:
+                return _proposal(operator, change, (entry.candidate, other.candidate))
+        return None
+
+    def _pair(
+        self,
+        made: Proposal,
+        order: Sequence[str],
+        parents: Sequence[ArchiveEntry],
+        material: Material,
+        known: set[str],
+        rng: Random,
+    ) -> Proposal:
+        """The proposal with a second operator on top, if one is drawn and applies."""
+        if len(made.parents) > 1 or rng.random() >= self._pair_probability:
+            return made
+        family = self._operators[made.axis].family
+        for name in order:
+            operator = self._operators[name]
+            # Two changes of one kind would blur which of them did it.
+            if isinstance(operator, Crossover) or operator.family == family:
+                continue
+            change = mutate(operator, made.files, material, known, rng)
+            if change is not None:
+                return Proposal(
+                    title=f"{made.title}; {change.summary}"[:200],
+                    hypothesis=f"{made.hypothesis} {operator.expects}",
+                    axis=f"{made.axis}{SEPARATOR}{operator.name}",
+                    changes=f"{made.changes}\n{operator.name}: {change.summary}",
+                    parents=made.parents,
+                    files=change.files,
+                )
+        return made
+
+
+def _proposal(operator: Operator | Crossover, change: Change, parents: tuple[str, ...]) -> Proposal:
+    return Proposal(
+        title=change.summary[:200],
+        hypothesis=operator.expects,
+        axis=operator.name,
+        changes=f"{operator.name}: {change.summary}",
+        parents=parents,
+        files=change.files,
+    )
+
+
+def mutate(
+    operator: Operator, files: Mapping[str, bytes], material: Material, known: Iterable[str], rng: Random
+) -> Change | None:
+    """A change that gives a readable harness not `known` (tree digests), or None after a few tries."""
+    try:
+        program = Program.read(files)
+    except NotAHarness:
+        return None
+    sites = list(operator.sites(program, material))
+    rng.shuffle(sites)
+    seen = {digest(files), *known}
+    for attempt in range(max(TRIES, len(sites)) if sites else 0):
+        change = sites[attempt % len(sites)].apply(rng)
+        if change is not None and is_new_harness(change.files, seen):
+            return change
+    return None
+
+
+def combine(
+    operator: Crossover,
+    first: Mapping[str, bytes],
+    second: Mapping[str, bytes],
+    known: Iterable[str],
+    rng: Random,
+) -> Change | None:
+    """A recombination of two trees that is neither of them nor `known`, or None after a few tries."""
+    try:
+        one, other = Program.read(first), Program.read(second)
+    except NotAHarness:
+        return None
+    seen = {digest(first), digest(second), *known}
+    for _ in range(TRIES):
+        change = operator.combine(one, other, rng)
+        if change is not None and is_new_harness(change.files, seen):
+            return change
+    return None
+
+
+def is_new_harness(files: Mapping[str, bytes], seen: Iterable[str]) -> bool:
+    """Whether a tree is within the limits, still a harness program, and not one of `seen`."""
+    if digest(files) in set(seen) or check_tree(files) is not None:
+        return False
+    try:
+        program = Program.read(files)
+        # ast.parse lets through what only the compiler refuses, such as `return` outside a function.
+        compile(program.source.text, "harness.py", "exec", dont_inherit=True)
+    except (NotAHarness, SyntaxError, ValueError):
+        return False
+    return bool(program.chats)
+
+
+def ranked(entries: Iterable[ArchiveEntry]) -> list[ArchiveEntry]:
+    """Entries that can be parents, best first: valid, and scored under the current weights."""
+    usable = [e for e in entries if e.current and e.valid is not False and e.score is not None]
+    return sorted(usable, key=lambda e: (-(e.score or 0.0), e.mean_turns, e.candidate))
+
+
+def draws(parents: Sequence[ArchiveEntry], rng: Random) -> list[ArchiveEntry]:
+    """The parents in a random order in which rank r comes first with weight 2^-r."""
+    left, order = list(parents), []
+    while left:
+        index = 0
+        while index < len(left) - 1 and rng.random() < 0.5:
+            index += 1
+        order.append(left.pop(index))
+    return order
+
+
+def material_of(archive: Archive, max_example_chars: int, max_examples: int) -> Material:
+    """What the archive offers to operators."""
+    publics = list(archive.task_text.values())
+    fields = [
+        key for key in (publics[0] if publics else {}) if all(isinstance(p.get(key), str) for p in publics)
+    ]
+    return Material(archive.passed, tuple(fields), max_example_chars, max_examples)
+
+
+def _rng(*parts: int) -> Random:
+    # Not Random(hash(...)): a tuple's hash may change between Python versions.
+    key = hashlib.sha256(":".join(map(str, parts)).encode()).digest()
+    return Random(int.from_bytes(key[:8], "big"))

@@ -1,0 +1,27 @@
+"""Proposers by name, as a config names them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from whale.errors import UsageError
+from whale.search.mutation import MutationProposer
+from whale.search.scripted import ScriptedProposer
+from whale.search.types import Proposer
+
+PROPOSERS: dict[str, Callable[..., Proposer]] = {
+    "mutation": MutationProposer,
+    "scripted": ScriptedProposer,
+}
+
+
+def proposer(name: str, options: Mapping[str, Any] | None = None) -> Proposer:
+    """The proposer of this name with its options. Raises UsageError for an unknown name or option."""
+    try:
+        make = PROPOSERS[name]
+    except KeyError:
+        known = ", ".join(sorted(PROPOSERS))
+        raise UsageError(f"unknown proposer {name!r} in [search] proposer; known: {known}") from None
+    try:
+        return make(**(options or {}))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"bad options for the proposer {name!r} in [search]: {error}") from None
