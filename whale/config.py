@@ -45,9 +45,9 @@ class SamplingConfig(Table, frozen=True, kw_only=True):
 class LimitsConfig(Table, frozen=True, kw_only=True):
     """What one episode of a harness may use."""
 
-    cpu_seconds: float = 5.0
+    cpu_seconds: int = 10
     memory_mb: int = 512
-    output_kb: int = 256
+    output_kb: int = 1024
     wall_seconds: float = 60.0
     """The host's guard; waiting for the engine does not count."""
     allow_unsandboxed: bool = False
@@ -139,8 +139,8 @@ _AT_LEAST: dict[str, float] = {
     "sampling.max_generated_tokens": 1,
     "sampling.max_tokens_per_turn": 1,
     "sampling.max_turns": 1,
-    "limits.cpu_seconds": 0.1,
-    "limits.memory_mb": 64,
+    "limits.cpu_seconds": 1,
+    "limits.memory_mb": 96,
     "limits.output_kb": 1,
     "limits.wall_seconds": 1,
     "weights.rollouts_per_prompt": 1,

@@ -19,10 +19,13 @@ from whale.rollout.chat import ChatCodec
 from whale.rollout.episodes import Limits, Sampling, run_micro_batch
 from whale.rollout.models import resolve_model
 from whale.rollout.parquet import decode_trajectories
-from whale.rollout.sandbox.host import HarnessWorker
+from whale.rollout.sandbox.host import HarnessWorker, start_worker
+from whale.rollout.sandbox.probe import best_tier
+from whale.rollout.sandbox.tiers import Tier
 from whale.rollout.transformers_engine import TransformersEngine
 from whale.rollout.types import EpisodeSpec, Trajectory
 from whale.weights.checkpoints import CheckpointStore
+from whale.weights.digest import weights_digest
 from whale.weights.rsft import Trainer, TrainerConfig
 from whale.weights.samples import filter_rollouts, samples_from
 
@@ -44,6 +47,7 @@ class Compute:
         self._engine: TransformersEngine | None = None
         self._trainer: Trainer | None = None
         self._worker: tuple[str, HarnessWorker] | None = None
+        self._tier: Tier | None = None
         self._probe: list[Sequence[int]] = []
 
     def close(self) -> None:
@@ -65,16 +69,24 @@ class Compute:
             wall_seconds=limits.wall_seconds,
         )
 
+    def tier(self) -> Tier:
+        """The strongest sandbox that works here.
+
+        Raises:
+            WhaleError: none works, and the config does not allow to go without.
+        """
+        if self._tier is None:
+            self._tier = best_tier(allow_unsandboxed=self.config.limits.allow_unsandboxed)
+            self.reporter.note(f"sandbox: {self._tier}")
+        return self._tier
+
     def worker(self, tree: str, files: Mapping[str, bytes]) -> HarnessWorker:
         """The sandboxed worker of this tree; another tree's is ended first."""
         if self._worker and self._worker[0] != tree:
             self._worker[1].close()
             self._worker = None
         if self._worker is None:
-            worker = HarnessWorker(
-                files, limits=self.limits(), allow_unsandboxed=self.config.limits.allow_unsandboxed
-            )
-            self._worker = (tree, worker)
+            self._worker = (tree, start_worker(files, self.tier(), self.limits()))
         return self._worker[1]
 
     def run(self, state: State, batch: MicroBatch, tree: str, files: Mapping[str, bytes]) -> list[Trajectory]:
@@ -122,7 +134,7 @@ class Compute:
             if self._probe:
                 trainer.check_engine(engine, self._probe, self.config.weights.sync_tolerance)
         elif weights == state.model:
-            engine.update_weights(self.checkpoints.base_weights(self.model_path), weights)
+            engine.update_weights(self.base_weights(), weights)
         else:
             engine.update_weights(self._recorded_weights(state, weights), weights)
         return engine
@@ -162,14 +174,14 @@ class Compute:
             return trainer
         trainer = Trainer(self.model_path, self.trainer_config())
         if state.checkpoint:
-            self.checkpoints.load(state.checkpoint, trainer)
+            trainer.load(self.checkpoints.open(state.checkpoint))
         for step in state.untracked_steps:
             self.reporter.note(f"training step {step.cycle}.{step.step} again from its recorded rollouts")
             self.train_recorded(trainer, step)
         if trainer.weights_digest() != state.weights:
             raise CorruptLogError(
-                f"{self.folder.path}: the weights after {state.checkpoint or 'the model'} have another digest "
-                "than the log names"
+                f"{self.folder.path}: the weights after {state.checkpoint or 'the model'} "
+                "have another digest than the log names"
             )
         self._trainer = trainer
         return trainer
@@ -185,7 +197,7 @@ class Compute:
         kept, dropped = filter_rollouts(trajectories, mode=settings.filters)
         samples = [samples_from(trajectory, train_turns=settings.train_turns) for trajectory in kept]
         result = trainer.step(samples, seed=derive_seed(self.config.seed, "rsft", step.cycle, step.step))
-        self._probe = [sample.token_ids for rollout in samples for sample in rollout][:PROBE_SEQUENCES]
+        self._probe = [list(sample.token_ids) for rollout in samples for sample in rollout][:PROBE_SEQUENCES]
         return ev.StepTrained(
             cycle=step.cycle,
             step=step.step,
@@ -208,4 +220,17 @@ class Compute:
     def save(self, state: State, checkpoint: str) -> tuple[str, str]:
         """Save the trainer; returns the digests of θ and of θ with the optimiser."""
         digests = self.checkpoints.save(checkpoint, self.ensure_trainer(state))
-        return digests.weights, digests.trainer
+        return digests["weights"], digests["trainer"]
+
+    def base_weights(self) -> Mapping[str, Any]:
+        """θ0 in fp32, as the trainer starts from it."""
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_pretrained(self.model_path, dtype=torch.float32, local_files_only=True)
+        result: Mapping[str, Any] = model.state_dict()
+        return result
+
+    def base_digest(self) -> str:
+        """Digest of θ0."""
+        return weights_digest(self.base_weights())

@@ -43,12 +43,12 @@ class RunFolder:
             UsageError: there is none, or the folder is not a run.
         """
         for path in (Path(run), runs_folder() / run):
-            if (path / "events.db").exists():
-                folder = cls(path)
-                if not os.access(folder.log_file, os.R_OK):
+            folder = cls(path)
+            if folder.log_file.exists() or (folder.config_file.exists() and path.parent == runs_folder()):
+                if folder.log_file.exists() and not os.access(folder.log_file, os.R_OK):
                     raise WhaleError(f"{folder.log_file}: cannot be read: check its permissions")
                 return folder
-        known = sorted(p.parent.name for p in runs_folder().glob("*/events.db"))
+        known = sorted(p.parent.name for p in runs_folder().glob("*/whale.toml"))
         hint = f"; runs here: {', '.join(known)}" if known else "; `whale run` starts one"
         raise UsageError(f"no run {run!r} in {runs_folder()}{hint}")
 

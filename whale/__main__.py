@@ -1,0 +1,5 @@
+"""`python -m whale`."""
+
+from whale.cli.__main__ import main
+
+main()

@@ -1,0 +1,51 @@
+"""Answers to control requests: a pure function of the state and the request."""
+
+from whale.alternation.state import State
+from whale.events import types as ev
+
+
+def answer(state: State, key: str, request: ev.Event) -> ev.ControlHandled:
+    """The recorded outcome of one request."""
+
+    def handled(kind: str, outcome: str, detail: str = "") -> ev.ControlHandled:
+        return ev.ControlHandled(request=key, kind=kind, outcome=outcome, detail=detail)
+
+    done = state.status == "completed"
+    match request:
+        case ev.PauseRequested():
+            return (
+                handled("pause", "nothing to do", "the run is complete")
+                if done
+                else handled("pause", "paused")
+            )
+        case ev.ResumeRequested():
+            if done:
+                return handled("resume", "nothing to do", "the run is complete")
+            return handled("resume", "resumed")
+        case ev.StopRequested():
+            return (
+                handled("stop", "nothing to do", "the run is complete")
+                if done
+                else handled("stop", "stopped")
+            )
+        case ev.RevertRequested(candidate=candidate):
+            known = state.candidates.get(candidate)
+            if known is None:
+                return handled("revert", "refused", f"no candidate {candidate}")
+            if not known.valid:
+                return handled("revert", "refused", f"{candidate} is not a valid harness: {known.reason}")
+            if known.tree == state.accepted_tree:
+                return handled("revert", "nothing to do", f"{candidate} is the accepted harness")
+            when = (
+                "now" if state.phase is None else f"when the {state.phase} phase of cycle {state.cycle} ends"
+            )
+            return handled("revert", "scheduled", f"{candidate} takes effect {when}")
+        case ev.ProposalSubmitted(title=title):
+            if done:
+                return handled("propose", "refused", "the run is complete: `whale extend` it first")
+            return handled("propose", "queued", f"{title}: enters with the next iteration")
+        case ev.ExtendRequested(cycles=cycles):
+            if cycles < 1:
+                return handled("extend", "refused", "give at least one cycle")
+            return handled("extend", "extended", f"{cycles} more cycles")
+    return handled(type(request).__name__, "refused", "not a request that this release knows")

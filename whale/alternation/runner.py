@@ -1,0 +1,338 @@
+"""The runner: carries out what `decide` says, records the result, and nothing else.
+
+Its whole memory is the fold of the log. Killed between any two events it goes on from there: artifacts and
+checkpoints are complete before the event that names them, Git's writes are idempotent, and an event's key is
+derived, so that a repeat is recognised as the same event.
+"""
+
+import datetime
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from whale.alternation import decide as d
+from whale.alternation.compute import Compute
+from whale.alternation.progress import Reporter
+from whale.alternation.run_folder import RunFolder
+from whale.alternation.state import State, reduce
+from whale.alternation.units import MicroBatch
+from whale.config import Config
+from whale.domains.base import Domain
+from whale.errors import ConflictError, WhaleError
+from whale.events import EventLog, NewEvent, Recorded, VersionConflict, fold
+from whale.events import types as ev
+from whale.harness_repo import CommitFacts, HarnessRepo
+from whale.rollout.parquet import encode_trajectories
+from whale.rollout.types import Trajectory
+from whale.search.types import Proposer
+
+PAUSE_POLL = 0.5
+"""Seconds between looks at the log while paused."""
+
+
+class Runner:
+    """One process that runs one run. The caller holds the run's lease."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        log: EventLog,
+        repo: HarnessRepo,
+        domain: Domain,
+        config: Config,
+        proposer: Proposer,
+        compute: Compute,
+        reporter: Reporter,
+    ) -> None:
+        self.folder = folder
+        self.log = log
+        self.repo = repo
+        self.domain = domain
+        self.config = config
+        self.proposer = proposer
+        self.compute = compute
+        self.reporter = reporter
+        self.state = State()
+        self.position = 0
+        self.stopping = threading.Event()
+        self._files: dict[str, Mapping[str, bytes]] = {}
+        self._open_unit = ""
+
+    # --- the log ---
+
+    def refresh(self) -> None:
+        """Fold what was appended since the last look, by this process or by another one."""
+        for recorded in self.log.read(after=self.position):
+            self.state = reduce(self.state, recorded)
+            self.position = recorded.position
+
+    def append(self, key: str, event: ev.Event, **meta: Any) -> Recorded:
+        """Record one fact and fold it."""
+        return self.append_all([NewEvent(event=event, key=key, meta=meta)])[0]
+
+    def append_all(self, events: list[NewEvent]) -> list[Recorded]:
+        """Record facts that belong together, all or none.
+
+        Raises:
+            ConflictError: another process wrote to this run.
+        """
+        try:
+            recorded = self.log.append("run", events, expected_version=self.log.version("run"))
+        except VersionConflict as error:
+            raise ConflictError(f"{self.folder.path}: another process wrote to this run: {error}") from error
+        self.refresh()
+        return recorded
+
+    # --- the loop ---
+
+    def run(self) -> State:
+        """Go on until the schedule is through or a stop was asked for.
+
+        Raises:
+            WhaleError: a fault that the user has to mend; it is recorded, and the run can be resumed.
+        """
+        self.refresh()
+        try:
+            while True:
+                self.refresh()
+                if self.stopping.is_set():
+                    self.reporter.note("stopped at a safe point")
+                    return self.state
+                command = d.decide(self.state, self.config)
+                if isinstance(command, d.Finish):
+                    return self.state
+                self.execute(command)
+        except ConflictError:
+            raise  # the log belongs to another writer: nothing more is written to it
+        except WhaleError as error:
+            self._record_interruption(str(error))
+            raise
+
+    def _record_interruption(self, reason: str) -> None:
+        # Best effort: where the log itself is what failed, the error alone must reach the user.
+        try:
+            version = self.log.version("run")
+            self.append(f"interrupted/{version}", ev.RunInterrupted(reason=reason[:2000]))
+        except Exception as error:
+            self.reporter.note(f"the interruption could not be recorded: {error}")
+
+    def install_signals(self) -> None:
+        """SIGTERM stops at the next safe point; Ctrl-C stops at once (nothing recorded is lost)."""
+        signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
+
+    def execute(self, command: d.Command) -> None:
+        """Carry out one command and record its result."""
+        handler: Callable[[Any], None] = getattr(self, "_do_" + type(command).__name__)
+        handler(command)
+
+    def settle_requests(self) -> State:
+        """Answer waiting requests, and what follows from them without a model; then stop."""
+        self.refresh()
+        while True:
+            command = d.decide(self.state, self.config)
+            light = isinstance(command, d.Handle | d.CommitAcceptance) or (
+                isinstance(command, d.Append) and isinstance(command.event, ev.HarnessReverted)
+            )
+            if not light:
+                return self.state
+            self.execute(command)
+
+    # --- commands without a model ---
+
+    def _do_Append(self, command: d.Append) -> None:
+        self.append(command.key, command.event)
+        match command.event:
+            case ev.PhaseStarted(cycle=cycle, phase=phase):
+                self.reporter.note(f"cycle {cycle}: {phase} phase")
+            case ev.HarnessReverted(candidate=candidate):
+                self.reporter.note(f"reverted to {candidate}")
+
+    def _do_Wait(self, command: d.Wait) -> None:
+        self.stopping.wait(PAUSE_POLL)
+
+    def _do_Handle(self, command: d.Handle) -> None:
+        from whale.alternation.control import answer
+
+        request = self.state.requests[command.request]
+        handled = answer(self.state, command.request, request)
+        self.append(f"handled/{command.request}", handled)
+        self.reporter.note(
+            f"{handled.kind}: {handled.outcome}{' - ' if handled.detail else ''}{handled.detail}"
+        )
+
+    def _do_ProposeInitial(self, command: d.ProposeInitial) -> None:
+        tree = self.repo.write_tree(self.domain.h0())
+        self.append(
+            f"proposed/{d.INITIAL}",
+            ev.HarnessProposed(
+                candidate=d.INITIAL, tree=tree, parents=[], proposer="domain", cycle=0, iteration=0,
+                title="initial harness",
+            ),
+        )  # fmt: skip
+
+    def _do_Commit(self, command: d.Commit) -> None:
+        candidate = self.state.candidates[command.candidate]
+        sha = self.repo.propose(
+            candidate.id, candidate.tree, candidate.parents, self.commit_facts(candidate.id, "proposed/")
+        )
+        self.append(f"committed/{candidate.id}", ev.HarnessCommitted(candidate=candidate.id), sha=sha)
+
+    def _do_CommitAcceptance(self, command: d.CommitAcceptance) -> None:
+        candidate = self.state.candidates[command.candidate]
+        facts = self.commit_facts(candidate.id, "proposed/", cycle=self.state.cycle)
+        sha = self.repo.accept(command.serial, candidate.id, candidate.tree, facts)
+        self.append(
+            f"accepted-commit/{command.serial}",
+            ev.AcceptanceCommitted(serial=command.serial, candidate=candidate.id, tree=candidate.tree),
+            sha=sha,
+        )
+
+    def commit_facts(self, candidate_id: str, prefix: str, cycle: int | None = None) -> CommitFacts:
+        """What a commit says, from the event that it carries out."""
+        candidate = self.state.candidates[candidate_id]
+        proposed = self.log.find(f"{prefix}{candidate_id}", "run")
+        assert proposed is not None, "a candidate in the state has its event"
+        return CommitFacts(
+            run=self.state.name,
+            cycle=candidate.cycle if cycle is None else cycle,
+            iteration=candidate.iteration,
+            proposer=candidate.proposer,
+            title=candidate.title,
+            hypothesis=candidate.hypothesis,
+            axis=candidate.axis,
+            changes=candidate.changes,
+            event_hash=proposed.hash,
+            when=datetime.datetime.fromisoformat(proposed.at),
+        )
+
+    # --- rollouts and weights ---
+
+    def files(self, candidate: str) -> Mapping[str, bytes]:
+        """A candidate's tree, from Git: what runs is what is committed."""
+        tree = self.state.candidates[candidate].tree
+        if tree not in self._files:
+            self._files = {tree: self.repo.files(tree)}
+        return self._files[tree]
+
+    def _do_RunBatch(self, command: d.RunBatch) -> None:
+        batch, unit = command.batch, command.unit
+        if self._open_unit != unit.key:
+            self._open_unit = unit.key
+            done = sum(len(b.episodes) for b in unit.batches[: command.done])
+            self.reporter.begin(unit.key, unit.rollouts, done)
+        self.record_batch(batch.key, batch)
+        done = sum(len(b.episodes) for b in unit.batches[: command.done + 1])
+        outcomes = [o for b in self.state.batches.values() for o in b.outcomes]
+        passed = sum(o.reward for o in outcomes)
+        self.reporter.advance(done, f"reward {passed / max(1, len(outcomes)):.3f}")
+        if done == unit.rollouts:
+            self.reporter.end()
+
+    def record_batch(self, key: str, batch: MicroBatch) -> list[Trajectory]:
+        """Sample a micro-batch; its artifact is on disk before its event."""
+        started = time.monotonic()
+        candidate = self.state.candidates[batch.candidate]
+        trajectories = self.compute.run(self.state, batch, candidate.tree, self.files(batch.candidate))
+        artifact = self.folder.artifacts.put(encode_trajectories(trajectories))
+        self.append(
+            f"rollouts/{key}",
+            ev.RolloutsRecorded(
+                batch=batch.key,
+                purpose=batch.purpose,
+                candidate=batch.candidate,
+                weights=batch.weights,
+                artifact=artifact,
+                outcomes=[outcome(trajectory) for trajectory in trajectories],
+            ),
+            seconds=round(time.monotonic() - started, 3),
+        )
+        return trajectories
+
+    def _do_Train(self, command: d.Train) -> None:
+        started = time.monotonic()
+        self.reporter.begin(f"c{command.cycle:03d} train step {command.step}/{command.steps}", 1)
+        event = self.compute.train(self.state, command.cycle, command.step)
+        self.append(
+            f"c{command.cycle:03d}/weight/s{command.step:04d}/trained",
+            event,
+            seconds=round(time.monotonic() - started, 3),
+        )
+        loss = "nothing passed, no update" if event.loss is None else f"loss {event.loss:.4f}"
+        self.reporter.advance(1, loss)
+        self.reporter.end()
+        self.reporter.note(
+            f"step {command.step}/{command.steps}: {event.passed} of {event.rollouts} passed, {loss}"
+        )
+
+    def _do_SaveCheckpoint(self, command: d.SaveCheckpoint) -> None:
+        weights, trainer = self.compute.save(self.state, command.checkpoint)
+        self.append(
+            f"checkpoint/{command.checkpoint}",
+            ev.CheckpointSaved(
+                checkpoint=command.checkpoint, weights=weights, trainer=trainer, cycle=command.cycle,
+                step=command.step, phase_end=command.phase_end,
+            ),
+        )  # fmt: skip
+        keep = {c.checkpoint for c in self.state.checkpoints.values() if c.phase_end} | {command.checkpoint}
+        self.compute.checkpoints.prune(keep)
+
+    # --- the harness phase: search_step.py ---
+
+    def _do_Validate(self, command: d.Validate) -> None:
+        from whale.alternation import search_step
+
+        search_step.validate(self, command)
+
+    def _do_Propose(self, command: d.Propose) -> None:
+        from whale.alternation import search_step
+
+        search_step.propose(self, command)
+
+    def _do_CompleteScore(self, command: d.CompleteScore) -> None:
+        from whale.alternation import search_step
+
+        search_step.complete_score(self, command)
+
+    def _do_CompleteIteration(self, command: d.CompleteIteration) -> None:
+        from whale.alternation import search_step
+
+        search_step.complete_iteration(self, command)
+
+    def _do_Settle(self, command: d.Settle) -> None:
+        from whale.alternation import search_step
+
+        search_step.settle(self, command)
+
+    def _do_CompleteEvaluation(self, command: d.CompleteEvaluation) -> None:
+        from whale.alternation import search_step
+
+        search_step.complete_evaluation(self, command)
+
+
+def outcome(trajectory: Trajectory) -> ev.Outcome:
+    """What the log keeps of a rollout."""
+    return ev.Outcome(
+        task=trajectory.task_id,
+        sample=trajectory.sample,
+        reward=float(trajectory.reward),
+        status=trajectory.status,
+        turns=len(trajectory.turns),
+        generated=trajectory.generated,
+        prompted=trajectory.prompted,
+        truncated=trajectory.truncated,
+        fabricated=trajectory.fabricated,
+        metrics={name: float(value) for name, value in trajectory.metrics.items()},
+    )
+
+
+def decode_submission(content: bytes) -> dict[str, bytes]:
+    """Files of a human's proposal, as `whale propose` stored them."""
+    return {path: text.encode("utf-8") for path, text in json.loads(content).items()}
+
+
+def fold_all(log: EventLog, until: int | None = None) -> State:
+    """The state after event `until`."""
+    return fold(reduce, State(), log.read(until=until))

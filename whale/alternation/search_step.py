@@ -1,0 +1,366 @@
+"""The runner's part of a harness phase: gates, proposals, scores, acceptance; and a pair's evaluation."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from whale.alternation import decide as d
+from whale.alternation.units import derive_seed
+from whale.domains.base import SPLITS
+from whale.events import NewEvent
+from whale.events import types as ev
+from whale.harness.validation import check_source, check_space
+from whale.harness_repo import RepoError
+from whale.rollout.parquet import decode_trajectories
+from whale.search.acceptance import acceptance_rule
+from whale.search.scoring import summarise
+from whale.search.types import Archive, ArchiveEntry, PassedRollout, Proposal
+from whale.search.worked_examples import passed_rollout
+
+if TYPE_CHECKING:
+    from whale.alternation.runner import Runner
+
+MAX_TEXT = 2000
+"""Characters that the log keeps of each text of a proposer."""
+
+
+# --- gates ---
+
+
+def validate(runner: "Runner", command: d.Validate) -> None:
+    """Check the source without running it; then one smoke rollout; then the verdict."""
+    candidate = command.candidate
+    files = runner.files(candidate)
+    reason = source_problem(runner, files)
+    if reason is None:
+        batch = command.unit.batches[0]
+        recorded = runner.state.batches.get(batch.key)
+        if recorded is None:
+            runner.record_batch(batch.key, batch)
+            return  # decided again, with the smoke run in the state
+        result = recorded.outcomes[0]
+        if result.status != "ok":
+            detail = decode_trajectories(runner.folder.artifacts.get(recorded.artifact))[0].reason
+            reason = f"smoke run: {result.status}: {detail}"[:MAX_TEXT]
+    runner.append(
+        f"validated/{candidate}",
+        ev.HarnessValidated(candidate=candidate, valid=reason is None, reason=reason or ""),
+    )
+    if reason is not None:
+        runner.reporter.note(f"{candidate} is invalid: {reason.splitlines()[0]}")
+
+
+def source_problem(runner: "Runner", files: Mapping[str, bytes]) -> str | None:
+    """Why a tree may not be run at all: not a harness, outside the search space, or smuggled answers."""
+    reason = check_source(files) or check_space(files, runner.domain.h0(), runner.config.search.space)
+    if reason is None:
+        for path, content in files.items():
+            leak = runner.domain.leak(content.decode("utf-8", "replace"))
+            if leak:
+                return f"{path}: {leak}"
+    return reason
+
+
+# --- proposals ---
+
+
+def propose(runner: "Runner", command: d.Propose) -> None:
+    """One session of the proposer, plus what humans submitted; all candidates in one append."""
+    state, cycle, iteration = runner.state, command.cycle, command.iteration
+    started = time.monotonic()
+    count = runner.config.search.candidates
+    proposals = list(
+        runner.proposer.propose(
+            archive(runner),
+            count=count,
+            seed=derive_seed(runner.config.seed, "propose", cycle, iteration),
+            cycle=cycle,
+            iteration=iteration,
+        )
+    )[:count]
+    known = {candidate.tree: candidate.id for candidate in state.candidates.values()}
+    events: list[NewEvent] = []
+    problems: list[str] = []
+
+    def add(candidate: str, proposal: Proposal, proposer: str, request: str = "") -> None:
+        try:
+            tree = runner.repo.write_tree(proposal.files)
+        except RepoError as error:
+            problems.append(f"{candidate} cannot be stored: {error}")
+            return
+        parents = [p for p in proposal.parents if p in state.candidates]
+        event = ev.HarnessProposed(
+            candidate=candidate,
+            tree=tree,
+            parents=parents or [state.accepted or d.INITIAL],
+            proposer=proposer,
+            cycle=cycle,
+            iteration=iteration,
+            title=proposal.title[:200],
+            hypothesis=proposal.hypothesis[:MAX_TEXT],
+            axis=proposal.axis[:200],
+            changes=proposal.changes[:MAX_TEXT],
+            duplicate_of=known.get(tree),
+            request=request,
+        )
+        known.setdefault(tree, candidate)
+        seconds = round(time.monotonic() - started, 3)
+        events.append(NewEvent(event=event, key=f"proposed/{candidate}", meta={"seconds": seconds}))
+
+    for index, proposal in enumerate(proposals, start=1):
+        add(f"c{cycle:03d}-i{iteration:02d}-m{index}", proposal, runner.proposer.name)
+    for index, (key, submitted) in enumerate(state.proposals.items(), start=1):
+        add(
+            f"c{cycle:03d}-i{iteration:02d}-h{index}",
+            human_proposal(runner, submitted),
+            f"human {submitted.by}".strip(),
+            key,
+        )
+    if len(proposals) < count:
+        problems.append(f"the proposer made {len(proposals)} of {count} candidates")
+    if events:
+        runner.append_all(events)
+        for new in events:
+            event = new.event
+            assert isinstance(event, ev.HarnessProposed)
+            runner.reporter.note(f"{event.candidate}: {event.title}")
+    else:
+        runner.append(
+            f"c{cycle:03d}/harness/i{iteration:02d}/completed",
+            _iteration_event(runner, iteration, "; ".join(problems)),
+        )
+    for problem in problems:
+        runner.reporter.note(problem)
+
+
+def human_proposal(runner: "Runner", submitted: ev.ProposalSubmitted) -> Proposal:
+    """A human's harness goes through the same gates, under the accepted harness as its parent."""
+    from whale.alternation.runner import decode_submission
+
+    return Proposal(
+        title=submitted.title,
+        hypothesis=submitted.hypothesis,
+        axis="human",
+        changes="",
+        parents=(runner.state.accepted or d.INITIAL,),
+        files=decode_submission(runner.folder.artifacts.get(submitted.artifact)),
+    )
+
+
+def archive(runner: "Runner") -> Archive:
+    """What the proposer may see: harnesses with their scores, training tasks, passed D_weight rollouts."""
+    tasks = {task.id: task.public for split in ("weight", "harness") for task in runner.compute.tasks[split]}
+    return Archive(tuple(entries(runner)), tuple(_passed(runner)), tasks)
+
+
+def entries(runner: "Runner") -> list[ArchiveEntry]:
+    """The archive in order of scoring in this phase, then the earlier cycles' harnesses as history."""
+    state = runner.state
+    result = []
+    order = [*state.phase_scores, *(c for c in state.candidates if c not in state.phase_scores)]
+    for candidate_id in order:
+        candidate = state.candidates[candidate_id]
+        current = state.phase_scores.get(candidate_id)
+        score = current or (candidate.scores[-1] if candidate.scores else None)
+        result.append(
+            ArchiveEntry(
+                candidate=candidate.id,
+                tree=candidate.tree,
+                parents=candidate.parents,
+                files=runner.repo.files(candidate.tree),
+                valid=candidate.valid,
+                weights=score.weights if score else None,
+                score=score.score if score else None,
+                n=score.n if score else 0,
+                outcomes=state.phase_outcomes.get(candidate_id, ()),
+                current=current is not None,
+                cycle=candidate.cycle,
+                title=candidate.title,
+                hypothesis=candidate.hypothesis,
+                axis=candidate.axis,
+                reason=candidate.reason,
+                mean_turns=score.mean_turns if score else 0.0,
+            )
+        )
+    return result
+
+
+def _passed(runner: "Runner") -> Sequence[PassedRollout]:
+    found = []
+    for artifact, candidate in runner.state.mined:
+        files = runner.repo.files(runner.state.candidates[candidate].tree)
+        for trajectory in decode_trajectories(runner.folder.artifacts.get(artifact)):
+            rollout = passed_rollout(trajectory, files, candidate)
+            if rollout is not None:
+                found.append(rollout)
+    return found
+
+
+# --- scores ---
+
+
+def complete_score(runner: "Runner", command: d.CompleteScore) -> None:
+    """All of D_harness is covered: the score, in the log first, then as Git's note."""
+    state = runner.state
+    candidate = state.candidates[command.candidate]
+    outcomes = [outcome for batch in state.batches.values() for outcome in batch.outcomes]
+    score = summarise(outcomes)
+    event = ev.CandidateScored(
+        candidate=candidate.id,
+        tree=candidate.tree,
+        weights=state.weights,
+        cycle=state.cycle,
+        iteration=command.iteration,
+        n=score.n,
+        passed=score.passed,
+        score=score.score,
+        low=score.low,
+        high=score.high,
+        mean_turns=score.mean_turns,
+        mean_tokens=score.mean_tokens,
+        fabricated=score.fabricated,
+        failures=score.failures,
+    )
+    runner.append(f"c{state.cycle:03d}/harness/{candidate.id}/scored", event)
+    runner.repo.record_score(candidate.id, score_note(event))
+    runner.reporter.note(
+        f"{candidate.id}: {score.score:.3f} [{score.low:.3f}, {score.high:.3f}], n = {score.n}"
+        + (" (incoming)" if command.iteration == 0 else "")
+    )
+
+
+def score_note(event: ev.CandidateScored) -> dict[str, object]:
+    """The late facts that Git shows; the log is the authority."""
+    return {
+        "score": round(event.score, 6),
+        "low": round(event.low, 6),
+        "high": round(event.high, 6),
+        "n": event.n,
+        "weights": event.weights,
+        "cycle": event.cycle,
+        "iteration": event.iteration,
+        "mean_turns": round(event.mean_turns, 3),
+        "mean_tokens": round(event.mean_tokens, 3),
+        "fabricated": round(event.fabricated, 4),
+        "failures": event.failures,
+    }
+
+
+def complete_iteration(runner: "Runner", command: d.CompleteIteration) -> None:
+    """Every candidate of the iteration maps to one outcome, failures included."""
+    cycle = runner.state.cycle
+    event = _iteration_event(runner, command.iteration, "")
+    runner.append(f"c{cycle:03d}/harness/i{command.iteration:02d}/completed", event)
+
+
+def _iteration_event(runner: "Runner", iteration: int, note: str) -> ev.IterationCompleted:
+    state = runner.state
+    outcomes = {}
+    for candidate in state.iteration_candidates:
+        if candidate in state.phase_scores:
+            outcomes[candidate] = "scored"
+        elif d.scored_twin(state, candidate):
+            outcomes[candidate] = "duplicate"
+        else:
+            outcomes[candidate] = "invalid"
+    best = max(state.phase_scores.values(), key=lambda scored: scored.score)
+    return ev.IterationCompleted(
+        cycle=state.cycle,
+        iteration=iteration,
+        outcomes=outcomes,
+        best=best.candidate,
+        best_score=best.score,
+        note=note,
+    )
+
+
+def settle(runner: "Runner", command: d.Settle) -> None:
+    """The acceptance rule over the phase's archive; the fold then asks for the commit."""
+    state = runner.state
+    incoming = state.accepted
+    assert incoming is not None
+    coverage = state.splits["harness"] * runner.config.search.rollouts_per_task
+    decision = acceptance_rule(runner.config.search.acceptance).decide(
+        entries(runner), incoming=incoming, coverage=coverage, barred=state.barred
+    )
+    cycle = state.cycle
+    scored = state.phase_scores[decision.candidate]
+    if decision.accepted:
+        runner.append(
+            f"c{cycle:03d}/harness/settled",
+            ev.HarnessAccepted(
+                cycle=cycle,
+                candidate=decision.candidate,
+                tree=scored.tree,
+                previous=incoming,
+                score=scored.score,
+                incoming_score=state.phase_scores[incoming].score,
+            ),
+        )
+        runner.reporter.note(f"accepted {decision.candidate}: {decision.reason}")
+    else:
+        runner.append(
+            f"c{cycle:03d}/harness/settled",
+            ev.HarnessRetained(cycle=cycle, candidate=incoming, score=scored.score),
+        )
+        runner.reporter.note(f"retained {incoming}: {decision.reason}")
+
+
+# --- evaluation ---
+
+
+def complete_evaluation(runner: "Runner", command: d.CompleteEvaluation) -> None:
+    """Held-out success of a pair, from the recorded rollouts."""
+    state = runner.state
+    candidate = state.candidates[command.candidate]
+    key = f"c{command.cycle:03d}/evaluate/{command.split}"
+    assert command.split in SPLITS
+    if command.reuse is not None:
+        earlier = command.reuse
+        event = ev.Evaluated(
+            cycle=command.cycle,
+            split=command.split,
+            candidate=candidate.id,
+            tree=candidate.tree,
+            weights=command.weights,
+            n=earlier.n,
+            tasks=earlier.tasks,
+            passed=earlier.passed,
+            score=earlier.score,
+            low=earlier.low,
+            high=earlier.high,
+            metrics=earlier.metrics,
+        )
+    else:
+        outcomes = [outcome for batch in state.batches.values() for outcome in batch.outcomes]
+        score = summarise(outcomes)
+        event = ev.Evaluated(
+            cycle=command.cycle,
+            split=command.split,
+            candidate=candidate.id,
+            tree=candidate.tree,
+            weights=command.weights,
+            n=score.n,
+            tasks=len({outcome.task for outcome in outcomes}),
+            passed=score.passed,
+            score=score.score,
+            low=score.low,
+            high=score.high,
+            metrics=mean_metrics(outcomes),
+        )
+    runner.append(f"{key}/evaluated", event)
+    runner.reporter.note(
+        f"{command.split} success {event.score:.3f} [{event.low:.3f}, {event.high:.3f}], n = {event.n}"
+    )
+
+
+def mean_metrics(outcomes: Sequence[ev.Outcome]) -> dict[str, float]:
+    """Means over all rollouts: what the verifier measured, and how the rollouts ran."""
+    n = len(outcomes)
+    names = sorted({name for outcome in outcomes for name in outcome.metrics})
+    means = {name: sum(outcome.metrics.get(name, 0.0) for outcome in outcomes) / n for name in names}
+    means["truncated"] = sum(outcome.truncated for outcome in outcomes) / n
+    means["failed"] = sum(outcome.status != "ok" for outcome in outcomes) / n
+    means["turns"] = sum(outcome.turns for outcome in outcomes) / n
+    means["tokens"] = sum(outcome.generated for outcome in outcomes) / n
+    return means

@@ -1,0 +1,131 @@
+"""Open a run for its single writer: everything that it stands on is checked before anything is paid."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import tomli_w
+
+from whale.alternation.compute import Compute
+from whale.alternation.decide import config_of
+from whale.alternation.progress import Reporter
+from whale.alternation.run_folder import RunFolder
+from whale.alternation.runner import Runner, fold_all
+from whale.artifacts import sync_folder
+from whale.config import Config, load_config, to_builtins
+from whale.domains.registry import load_domain
+from whale.errors import ConflictError, UsageError, WhaleError
+from whale.events import EventLog, NewEvent
+from whale.events import types as ev
+from whale.harness_repo import HarnessRepo
+from whale.search.acceptance import acceptance_rule
+from whale.search.registry import proposer as load_proposer
+
+MIN_FREE_BYTES = 512 * 2**20
+"""Free disk below which a runner does not start."""
+
+
+def create_folder(path: Path, config: Config) -> RunFolder:
+    """Make the run's folder with its frozen config.
+
+    Raises:
+        ConflictError: the run is there already.
+    """
+    folder = RunFolder(path)
+    if folder.config_file.exists() or folder.log_file.exists():
+        raise ConflictError(
+            f"{path}: this run is there already; `whale resume {folder.name}` goes on, "
+            "`--name` starts another one"
+        )
+    if path.exists() and any(path.iterdir()):
+        raise UsageError(f"{path}: the folder is not empty and not a run; choose another --name")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        temporary = folder.config_file.with_suffix(".tmp")
+        temporary.write_text(tomli_w.dumps(to_builtins(config)), encoding="utf-8")
+        temporary.replace(folder.config_file)
+        sync_folder(path)
+    except OSError as error:
+        raise WhaleError(f"{path}: cannot be created: {error.strerror or error}") from error
+    return folder
+
+
+@contextmanager
+def open_runner(folder: RunFolder, reporter: Reporter) -> Iterator[Runner]:
+    """A runner on this run; the caller holds the lease.
+
+    Raises:
+        UsageError: the config, domain, model or proposer is wrong.
+        WhaleError: no space, no sandbox, or the domain's data is not the run's.
+    """
+    log = folder.open_log()
+    try:
+        state = fold_all(log)
+        config = load_config(folder.config_file) if state.status == "new" else config_of(state)
+        acceptance_rule(config.search.acceptance)
+        proposer = load_proposer(config.search.proposer, config.search.options)
+        domain = load_domain(config.domain, config.domain_options)
+        fingerprint = domain.fingerprint()
+        if state.status != "new" and fingerprint != state.data:
+            raise WhaleError(
+                f"{folder.path}: the data of domain {config.domain} is not what this run began with "
+                f"(fingerprint {fingerprint[:12]}, the log says {state.data[:12]}); bring the old data back, "
+                "or start a new run"
+            )
+        free = shutil.disk_usage(folder.path).free
+        if free < MIN_FREE_BYTES:
+            raise WhaleError(
+                f"{folder.path}: {free // 2**20} MB of disk are free, a run needs at least "
+                f"{MIN_FREE_BYTES // 2**20} MB: make room"
+            )
+        folder.artifacts.clean()
+        compute = Compute(config, folder, domain, reporter)
+        compute.checkpoints.clean()
+        try:
+            if state.status == "new":
+                _start(folder, log, config, fingerprint, compute)
+            with _repository(folder) as repo:
+                runner = Runner(folder, log, repo, domain, config, proposer, compute, reporter)
+                runner.refresh()
+                reconcile(runner)
+                yield runner
+        finally:
+            compute.close()
+    finally:
+        log.close()
+
+
+def _start(folder: RunFolder, log: EventLog, config: Config, fingerprint: str, compute: Compute) -> None:
+    model = compute.base_digest()
+    event = ev.RunStarted(
+        name=folder.name,
+        config=to_builtins(config),
+        model=model,
+        data=fingerprint,
+        splits={split: len(tasks) for split, tasks in compute.tasks.items()},
+    )
+    log.append("run", [NewEvent(event=event, key="started", meta={"pid": os.getpid()})], expected_version=0)
+
+
+@contextmanager
+def _repository(folder: RunFolder) -> Iterator[HarnessRepo]:
+    if folder.harnesses.exists():
+        repo = HarnessRepo.open(folder.harnesses, exclusive=True)
+    else:
+        repo = HarnessRepo.create(folder.harnesses)
+    with repo:
+        yield repo
+
+
+def reconcile(runner: Runner) -> None:
+    """Bring Git to the log: what was recorded and not yet written there when a runner was killed."""
+    from whale.alternation.search_step import score_note
+
+    noted = {entry.candidate: entry.note for entry in runner.repo.lineage()}
+    for candidate in runner.state.candidates.values():
+        scores = candidate.scores
+        if candidate.committed and scores and not noted.get(candidate.id):
+            for scored in scores:
+                runner.repo.record_score(candidate.id, score_note(scored))

@@ -1,0 +1,67 @@
+"""`whale`, and `python -m whale.cli`: one place where failures become a line and an exit code.
+
+Exit codes: 0 ok, 1 failure, 2 usage, 3 conflict, 4 corrupt log, 130 interrupted.
+"""
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from whale.errors import WhaleError
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    import click
+
+    from whale.cli.app import app
+
+    try:
+        result = app(args=arguments, prog_name="whale", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except WhaleError as error:
+        return _fail(str(error), error.exit_code)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.exceptions.Abort:
+        return _fail("interrupted", 130)
+    except click.ClickException as error:
+        error.show(file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _fail("interrupted; nothing that was recorded is lost: `whale resume RUN` goes on", 130)
+    except BrokenPipeError:
+        # The reader went away (`whale events list demo | head`): not a failure. Nothing may be flushed again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        return _unexpected(error)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"whale: {message}", file=sys.stderr)
+    return code
+
+
+def _unexpected(error: Exception) -> int:
+    path = Path(os.environ.get("WHALE_ERROR_LOG") or "whale-error.log").resolve()
+    text = "".join(traceback.format_exception(error))
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text + "\n")
+        where = f"; the traceback is in {path}"
+    except OSError:
+        where = f"\n{text}"
+    summary = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return _fail(f"unexpected {type(error).__name__}: {summary}{where}", 1)
+
+
+if __name__ == "__main__":
+    main()

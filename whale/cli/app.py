@@ -1,0 +1,241 @@
+"""The command table. Implementations are imported by the command that runs, so that `--help` is instant."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="whale",
+    help="Evolve an agent's weights and harness together, and see, trust, undo and replay every step.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+events_app = typer.Typer(help="Read and verify the event log of a run.", no_args_is_help=True)
+models_app = typer.Typer(help="List and fetch models.", no_args_is_help=True)
+app.add_typer(events_app, name="events", rich_help_panel="See")
+app.add_typer(models_app, name="models", rich_help_panel="Machine")
+
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's name in ./runs (or $WHALE_RUNS), or its path.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a config key, such as schedule.cycles=2."),
+]
+WaitFor = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for the runner.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Evolve an agent's weights and harness together."""
+    if version:
+        import whale
+
+        typer.echo(f"whale {whale.__version__}")
+        raise typer.Exit
+
+
+# --- run ---
+
+
+@app.command(rich_help_panel="Run")
+def init(
+    path: Annotated[Path, typer.Argument(help="The config file to write.")] = Path("whale.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+) -> None:
+    """Write a commented config file to start from."""
+    from whale.cli import run_commands
+
+    run_commands.init(path, force)
+
+
+@app.command(rich_help_panel="Run")
+def run(
+    config: Annotated[Path, typer.Argument(help="The config file.")] = Path("whale.toml"),
+    name: Annotated[
+        str | None, typer.Option("--name", "-n", help="The run's name; default: the file's.")
+    ] = None,
+    set_: Sets = None,
+    quiet: Quiet = False,
+) -> None:
+    """Start a run and carry it through. Stop it any time: `whale resume` goes on."""
+    from whale.cli import run_commands
+
+    run_commands.run(config, name, set_ or [], quiet)
+
+
+@app.command(rich_help_panel="Run")
+def resume(run: Run, quiet: Quiet = False) -> None:
+    """Go on with a run that was killed, stopped or paused."""
+    from whale.cli import run_commands
+
+    run_commands.resume(run, quiet)
+
+
+@app.command(rich_help_panel="Run")
+def pause(run: Run, wait: WaitFor = 600.0) -> None:
+    """Pause a running run at its next safe point, and say so."""
+    from whale.cli import steer_commands
+
+    steer_commands.pause(run, wait)
+
+
+@app.command(rich_help_panel="Run")
+def stop(run: Run, wait: WaitFor = 600.0) -> None:
+    """End a run's process at its next safe point."""
+    from whale.cli import steer_commands
+
+    steer_commands.stop(run, wait)
+
+
+@app.command(rich_help_panel="Run")
+def revert(
+    run: Run,
+    to: Annotated[str, typer.Argument(metavar="TO", help="A candidate, accepted~1, c003 or a commit.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    wait: WaitFor = 600.0,
+) -> None:
+    """Go back to an earlier harness from the next phase on: a new commit, never a rewrite."""
+    from whale.cli import steer_commands
+
+    steer_commands.revert(run, to, yes, wait)
+
+
+@app.command(rich_help_panel="Run")
+def propose(
+    run: Run,
+    path: Annotated[Path, typer.Argument(help="The folder of a harness: harness.py, prompts/, ...")],
+    title: Annotated[str, typer.Option("--title", "-t", help="What it is.")] = "",
+    hypothesis: Annotated[str, typer.Option("--hypothesis", help="What should get better, and why.")] = "",
+    wait: WaitFor = 600.0,
+) -> None:
+    """Submit your own harness: it goes through the same gates as any other."""
+    from whale.cli import steer_commands
+
+    steer_commands.propose(run, path, title, hypothesis, wait)
+
+
+# --- see ---
+
+
+@app.command(rich_help_panel="See")
+def status(
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run; none: all runs.")] = None,
+    json: Json = False,
+) -> None:
+    """Show where a run is, what it reached and what it cost."""
+    from whale.cli import read_commands
+
+    read_commands.status(run, json)
+
+
+@app.command(rich_help_panel="See")
+def lineage(
+    run: Run,
+    json: Json = False,
+    accepted: Annotated[bool, typer.Option("--accepted", help="Accepted harnesses only.")] = False,
+    cycle: Annotated[int | None, typer.Option("--cycle", help="One cycle only.")] = None,
+) -> None:
+    """Show every proposed harness, its parents, score and fate."""
+    from whale.cli import read_commands
+
+    read_commands.lineage(run, json, accepted, cycle)
+
+
+@app.command(rich_help_panel="See")
+def diff(
+    run: Run,
+    a: Annotated[
+        str, typer.Argument(help="A harness: candidate id, accepted~1, c003, a commit.")
+    ] = "accepted~1",
+    b: Annotated[str, typer.Argument(help="Another one.")] = "accepted",
+    json: Json = False,
+) -> None:
+    """Show what changed between two harnesses; default: the last accepted change."""
+    from whale.cli import read_commands
+
+    read_commands.diff(run, a, b, json)
+
+
+@app.command(rich_help_panel="See")
+def show(
+    run: Run,
+    harness: Annotated[str, typer.Argument(help="A candidate id, accepted, c003, a commit.")] = "accepted",
+    json: Json = False,
+    rollouts: Annotated[int, typer.Option("--rollouts", help="Also show so many of its rollouts.")] = 0,
+) -> None:
+    """Show a harness: its facts, its scores, its files, and rollouts."""
+    from whale.cli import read_commands
+
+    read_commands.show(run, harness, json, rollouts)
+
+
+@app.command(rich_help_panel="See")
+def replay(
+    run: Run,
+    at: Annotated[int | None, typer.Option("--at", help="Show the state after event N.")] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Train every step again and compare digests.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Rebuild the state from the log alone and check all that it names."""
+    from whale.cli import replay_commands
+
+    replay_commands.replay(run, at, deep, json, quiet)
+
+
+@events_app.command("list")
+def events_list(
+    run: Run,
+    after: Annotated[int, typer.Option("--after", help="Only events after this position.")] = 0,
+    type_: Annotated[str | None, typer.Option("--type", help="Only this type.")] = None,
+    json: Json = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as events come.")] = False,
+) -> None:
+    """List events; with --json one document per line."""
+    from whale.cli import read_commands
+
+    read_commands.events(run, after, type_, json, follow)
+
+
+@events_app.command("verify")
+def events_verify(run: Run, json: Json = False) -> None:
+    """Check the hash chain of the whole log."""
+    from whale.cli import replay_commands
+
+    replay_commands.verify_log(run, json)
+
+
+# --- machine ---
+
+
+@models_app.command("list")
+def models_list(json: Json = False) -> None:
+    """Show the models that are here."""
+    from whale.cli import machine_commands
+
+    machine_commands.models_list(json)
+
+
+@models_app.command("fetch")
+def models_fetch(name: Annotated[str, typer.Argument(help="The model.")] = "smollm2-135m-instruct") -> None:
+    """Fetch and convert the embedded model, once."""
+    from whale.cli import machine_commands
+
+    machine_commands.models_fetch(name)
+
+
+@app.command(rich_help_panel="Machine")
+def doctor(json: Json = False) -> None:
+    """Say what this machine can do: sandbox, engines, GPU, keys, disk."""
+    from whale.cli import machine_commands
+
+    machine_commands.doctor(json)

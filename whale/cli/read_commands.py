@@ -1,0 +1,276 @@
+"""Commands that only read: status, lineage, diff, show, events."""
+
+import json as json_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from whale.alternation.run_folder import RunFolder, runs_folder
+from whale.alternation.state import Candidate, State
+from whale.cli.output import print_json, print_json_line, print_table, print_text
+from whale.errors import CorruptLogError, UsageError, WhaleError
+from whale.events import types as ev
+
+
+def status(run: str | None, json: bool) -> None:
+    """One run, or all of them."""
+    from whale.report.tables import print_summary, summary
+
+    if run is None:
+        _all_runs(json)
+        return
+    folder = RunFolder.find(run)
+    if json:
+        print_json(summary(folder))
+        return
+    state = folder.state()
+    pid = folder.runner_pid()
+    where = f"{state.phase} phase" if state.phase else "between phases"
+    detail = {
+        "weight": f", {state.step} steps trained",
+        "harness": f", {state.iteration} iterations done, {len(state.phase_scores)} harnesses scored",
+    }.get(state.phase or "", "")
+    running = f"runner: process {pid}" if pid else "no runner"
+    print(f"{folder.name}: {state.status}; cycle {state.cycle}, {where}{detail}; {running}")
+    if state.revert_to:
+        print(f"scheduled: revert to {state.revert_to}")
+    print_summary(folder)
+
+
+def _all_runs(json: bool) -> None:
+    rows: list[dict[str, Any]] = []
+    for config in sorted(runs_folder().glob("*/whale.toml")):
+        folder = RunFolder(config.parent)
+        try:
+            state = folder.state() if folder.log_file.exists() else State()
+            status: str = state.status
+        except WhaleError:
+            state, status = State(), "unreadable"
+        rows.append(
+            {
+                "run": folder.name,
+                "status": status,
+                "cycle": state.cycle,
+                "phase": state.phase,
+                "accepted": state.accepted,
+                "runner": folder.runner_pid(),
+            }
+        )
+    if json:
+        print_json(rows)
+    elif rows:
+        print_table(list(rows[0]), [[str(v if v is not None else "") for v in row.values()] for row in rows])
+    else:
+        print(f"no runs in {runs_folder()}; `whale run` starts one")
+
+
+def lineage(run: str, json: bool, accepted: bool, cycle: int | None) -> None:
+    """Every proposal, from the log; the graph from Git."""
+    folder = RunFolder.find(run)
+    state = folder.state()
+    chosen = [
+        candidate
+        for candidate in state.candidates.values()
+        if (cycle is None or candidate.cycle == cycle)
+        and (not accepted or candidate.id in ever_accepted(folder))
+    ]
+    if json:
+        print_json([_candidate_json(state, candidate) for candidate in chosen])
+        return
+    from whale.harness_repo import HarnessRepo, render_lineage
+
+    with HarnessRepo.open(folder.harnesses) as repo:
+        ids = {candidate.id for candidate in chosen}
+        entries = [entry for entry in repo.lineage() if entry.candidate in ids]
+    print_text(render_lineage(entries))
+
+
+def ever_accepted(folder: RunFolder) -> list[str]:
+    """Candidates that were accepted at some time, in order."""
+    log = folder.open_log(readonly=True)
+    try:
+        return [
+            r.event.candidate for r in log.read(stream="run") if isinstance(r.event, ev.AcceptanceCommitted)
+        ]
+    finally:
+        log.close()
+
+
+def _candidate_json(state: State, candidate: Candidate) -> dict[str, Any]:
+    return {
+        "candidate": candidate.id,
+        "tree": candidate.tree,
+        "parents": list(candidate.parents),
+        "proposer": candidate.proposer,
+        "cycle": candidate.cycle,
+        "iteration": candidate.iteration,
+        "title": candidate.title,
+        "hypothesis": candidate.hypothesis,
+        "axis": candidate.axis,
+        "changes": candidate.changes,
+        "valid": candidate.valid,
+        "reason": candidate.reason,
+        "duplicate_of": candidate.duplicate_of,
+        "accepted": candidate.id == state.accepted,
+        "scores": [msgspec.to_builtins(score) for score in candidate.scores],
+    }
+
+
+def diff(run: str, a: str, b: str, json: bool) -> None:
+    """A unified diff of two harnesses."""
+    from whale.harness_repo import HarnessRepo, RepoError
+
+    folder = RunFolder.find(run)
+    try:
+        with HarnessRepo.open(folder.harnesses) as repo:
+            text = repo.diff(a, b)
+    except RepoError as error:
+        hint = "; nothing was accepted after h0 yet" if a == "accepted~1" else ""
+        raise UsageError(f"{folder.name}: {error}{hint}") from error
+    if json:
+        print_json({"a": a, "b": b, "diff": text})
+    elif text:
+        print_text(text)
+
+
+def show(run: str, harness: str, json: bool, rollouts: int) -> None:
+    """A harness with its facts, files and rollouts."""
+    from whale.harness_repo import HarnessRepo, RepoError
+
+    folder = RunFolder.find(run)
+    state = folder.state()
+    try:
+        with HarnessRepo.open(folder.harnesses) as repo:
+            candidate_id = (
+                harness if harness in state.candidates else repo.candidate_of(repo.resolve(harness))
+            )
+            if candidate_id is None or candidate_id not in state.candidates:
+                raise UsageError(f"{folder.name}: {harness} names no candidate of this run")
+            candidate = state.candidates[candidate_id]
+            files = repo.files(candidate.tree)
+    except RepoError as error:
+        raise UsageError(f"{folder.name}: {error}") from error
+    shown = _rollouts(folder, candidate_id, rollouts) if rollouts else []
+    if json:
+        facts = _candidate_json(state, candidate)
+        facts["files"] = {path: content.decode("utf-8", "replace") for path, content in files.items()}
+        facts["rollouts"] = shown
+        print_json(facts)
+        return
+    _print_facts(candidate)
+    for path, content in files.items():
+        print_text(f"\n--- {path}\n{content.decode('utf-8', 'replace')}")
+    for rollout in shown:
+        _print_rollout(rollout)
+
+
+def _print_facts(candidate: Candidate) -> None:
+    print_text(f"{candidate.id}  {candidate.title}")
+    facts = {
+        "proposed by": f"{candidate.proposer}, cycle {candidate.cycle}, iteration {candidate.iteration}",
+        "parents": ", ".join(candidate.parents),
+        "hypothesis": candidate.hypothesis,
+        "axis": candidate.axis,
+        "changes": candidate.changes,
+        "tree": candidate.tree,
+        "valid": {True: "yes", False: f"no: {candidate.reason}", None: "not checked yet"}[candidate.valid],
+    }
+    for name, value in facts.items():
+        if value:
+            print_text(f"  {name}: {value}")
+    for score in candidate.scores:
+        print_text(
+            f"  score {score.score:.4f} [{score.low:.4f}, {score.high:.4f}], n = {score.n}, "
+            f"weights {score.weights[:12]}, cycle {score.cycle}, {score.mean_turns:.2f} turns, "
+            f"{score.mean_tokens:.1f} tokens, answer in harness-written text in {100 * score.fabricated:.0f} % "
+            f"of passes{', failures ' + json_module.dumps(score.failures) if score.failures else ''}"
+        )
+
+
+def _rollouts(folder: RunFolder, candidate: str, count: int) -> list[dict[str, Any]]:
+    from whale.rollout.parquet import decode_trajectories
+
+    log = folder.open_log(readonly=True)
+    try:
+        batches = [
+            r.event
+            for r in log.read(stream="run")
+            if isinstance(r.event, ev.RolloutsRecorded) and r.event.candidate == candidate
+        ]
+    finally:
+        log.close()
+    found = []
+    for batch in reversed(batches):
+        for trajectory in decode_trajectories(folder.artifacts.get(batch.artifact)):
+            last = trajectory.turns[-1] if trajectory.turns else None
+            found.append(
+                {
+                    "batch": batch.batch,
+                    "task": trajectory.task_id,
+                    "status": trajectory.status,
+                    "reason": trajectory.reason,
+                    "reward": trajectory.reward,
+                    "messages": [dict(m) for m in last.messages] if last else [],
+                    "prefix": last.prefix if last else "",
+                    "answer": last.text if last else "",
+                    "calls": [
+                        {"tool": c.name, "arguments": dict(c.arguments), "result": c.result, "error": c.error}
+                        for c in trajectory.calls
+                    ],
+                }
+            )
+            if len(found) == count:
+                return found
+    return found
+
+
+def _print_rollout(rollout: dict[str, Any]) -> None:
+    print_text(
+        f"\n=== rollout of {rollout['task']} in {rollout['batch']}: reward {rollout['reward']:g}, "
+        f"{rollout['status']} {rollout['reason']}"
+    )
+    for message in rollout["messages"]:
+        print_text(f"[{message['role']}] {message['content']}")
+    print_text(f"[assistant] {rollout['prefix']}{rollout['answer']}")
+
+
+def events(run: str, after: int, type_: str | None, json: bool, follow: bool) -> None:
+    """List events, one line each."""
+    from whale.events import CorruptLog, UnknownEvent
+
+    if type_ is not None and type_ not in ev.EVENT_TYPES:
+        raise UsageError(f"unknown event type {type_}; known: {', '.join(sorted(ev.EVENT_TYPES))}")
+    folder = RunFolder.find(run)
+    log = folder.open_log(readonly=True)
+    try:
+        source = log.tail(after, stop=lambda: False) if follow else log.read(after=after)
+        for recorded in source:
+            if type_ is not None and recorded.type != type_:
+                continue
+            data = msgspec.to_builtins(recorded.event)
+            if json:
+                print_json_line(
+                    {
+                        "position": recorded.position,
+                        "stream": recorded.stream,
+                        "version": recorded.version,
+                        "key": recorded.key,
+                        "type": recorded.type,
+                        "at": recorded.at,
+                        "data": data,
+                        "meta": dict(recorded.meta),
+                        "hash": recorded.hash,
+                    }
+                )
+            else:
+                print_text(f"{recorded.position:6d}  {recorded.at[:19]}  {recorded.type:20s} {recorded.key}")
+    except (CorruptLog, UnknownEvent) as error:
+        raise CorruptLogError(f"{folder.log_file}: {error}") from error
+    finally:
+        log.close()
+
+
+def template_path() -> Path:
+    """The commented config that ships with the package."""
+    return Path(__file__).parent / "template.toml"

@@ -1,0 +1,178 @@
+"""`whale replay` and `whale events verify`: the state from the log alone, and all that it names, by digest."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from whale.alternation.run_folder import RunFolder
+from whale.alternation.state import State, TrainedStep, reduce
+from whale.cli.output import print_json
+from whale.cli.progress import reporter
+from whale.errors import CorruptLogError, UsageError
+from whale.events import types as ev
+
+
+def verify_log(run: str, json: bool) -> None:
+    """The hash chain of the whole log."""
+    from whale.events import CorruptLog
+
+    folder = RunFolder.find(run)
+    log = folder.open_log(readonly=True)
+    try:
+        head = log.verify()
+    except CorruptLog as error:
+        raise CorruptLogError(f"{folder.log_file}: {error}") from error
+    finally:
+        log.close()
+    if json:
+        print_json({"run": folder.name, "events": head.position, "head": head.hash})
+    else:
+        print(f"{folder.log_file}: {head.position} events, the chain holds; head {head.hash}")
+
+
+def replay(run: str, at: int | None, deep: bool, json: bool, quiet: bool) -> None:
+    """Rebuild the state and check checkpoints, refs, trees and artifacts by digest."""
+    from whale.alternation.progress import Silent
+
+    folder = RunFolder.find(run)
+    log = folder.open_log(readonly=True)
+    try:
+        from whale.events import CorruptLog, UnknownEvent, fold
+
+        try:
+            head = log.verify()
+            if at is not None and not 0 <= at <= head.position:
+                raise UsageError(f"--at {at}: the log has events 1 to {head.position}")
+            state = fold(reduce, State(), log.read(until=at))
+            recorded = [r.event for r in log.read(until=at)]
+        except (CorruptLog, UnknownEvent) as error:
+            raise CorruptLogError(f"{folder.log_file}: {error}") from error
+    finally:
+        log.close()
+    problems: list[str] = []
+    checked: dict[str, int] = {}
+    if at is None:
+        checked = check_named(folder, state, recorded, problems)
+        if deep and not problems:
+            checked["steps trained again"] = deep_replay(
+                folder, state, recorded, problems, reporter(quiet) or Silent()
+            )
+    position = head.position if at is None else at
+    if json:
+        print_json(
+            {"run": folder.name, "position": position, "head": head.hash, "checked": checked,
+             "problems": problems, "state": state_json(state)}
+        )  # fmt: skip
+    else:
+        print(f"{folder.name}: {head.position} events, the chain holds (head {head.hash[:16]})")
+        print(f"state after event {position}:")
+        for name, value in state_lines(state):
+            print(f"  {name}: {value}")
+        for name, count in checked.items():
+            print(f"checked {name}: {count}")
+    if problems:
+        raise CorruptLogError(f"{folder.path}: " + "; ".join(problems[:5]))
+
+
+def check_named(
+    folder: RunFolder, state: State, recorded: list[ev.Event], problems: list[str]
+) -> dict[str, int]:
+    """What the log names must be there, with the digest that it names."""
+    from whale.harness_repo import HarnessRepo, RepoError
+    from whale.weights.checkpoints import CheckpointStore
+
+    artifacts = {e.artifact for e in recorded if isinstance(e, ev.RolloutsRecorded | ev.ProposalSubmitted)}
+    for artifact in sorted(artifacts):
+        try:
+            folder.artifacts.get(artifact)
+        except CorruptLogError as error:
+            problems.append(str(error))
+    store = CheckpointStore(folder.checkpoints)
+    kept = [c for c in state.checkpoints.values() if c.phase_end or c.checkpoint == state.checkpoint]
+    for saved in kept:
+        if not store.verify(saved.checkpoint, saved.weights, saved.trainer):
+            problems.append(f"checkpoint {saved.checkpoint} is missing or not what the log names")
+    proposals = [(c.id, c.tree) for c in state.candidates.values() if c.committed]
+    acceptances = [(e.serial, e.candidate, e.tree) for e in recorded if isinstance(e, ev.AcceptanceCommitted)]
+    try:
+        with HarnessRepo.open(folder.harnesses) as repo:
+            problems += repo.verify([*proposals, *acceptances])
+    except RepoError as error:
+        problems.append(str(error))
+    return {
+        "artifacts": len(artifacts),
+        "checkpoints": len(kept),
+        "harness refs and trees": len(proposals),
+        "accepted commits": len(acceptances),
+    }
+
+
+def deep_replay(
+    folder: RunFolder, state: State, recorded: list[ev.Event], problems: list[str], progress: Any
+) -> int:
+    """Train every step again from its recorded rollouts; each θ must come out with the digest in the log."""
+    from whale.alternation.compute import Compute
+    from whale.alternation.decide import config_of
+    from whale.domains.registry import load_domain
+    from whale.weights.rsft import Trainer
+
+    config = config_of(state)
+    compute = Compute(config, folder, load_domain(config.domain, config.domain_options), progress)
+    trainer = Trainer(compute.model_path, compute.trainer_config())
+    batches: list[str] = []
+    steps = 0
+    progress.begin("training again", sum(isinstance(e, ev.StepTrained) for e in recorded))
+    for event in recorded:
+        if isinstance(event, ev.RolloutsRecorded) and event.purpose == "train":
+            batches.append(event.artifact)
+        elif isinstance(event, ev.StepTrained):
+            again = compute.train_recorded(
+                trainer, TrainedStep(event.cycle, event.step, tuple(batches), event.weights)
+            )
+            batches = []
+            steps += 1
+            progress.advance(steps)
+            if again != event:
+                wrong = [f for f in event.__struct_fields__ if getattr(again, f) != getattr(event, f)]
+                problems.append(
+                    f"step {event.cycle}.{event.step} trained again differs in {', '.join(wrong)} "
+                    "(digests are equal only on the same kind of machine, with the same threads)"
+                )
+                break
+    progress.end()
+    return steps
+
+
+def state_lines(state: State) -> list[tuple[str, str]]:
+    """The state for people."""
+    return [
+        ("status", state.status),
+        (
+            "cycle",
+            f"{state.cycle}, phase {state.phase or 'none'}, step {state.step}, iteration {state.iteration}",
+        ),
+        ("weights", f"{state.weights[:16]} (checkpoint {state.checkpoint or 'none: the initial model'})"),
+        ("accepted harness", f"{state.accepted} (tree {state.accepted_tree[:12]})"),
+        ("candidates", str(len(state.candidates))),
+        ("phase archive", ", ".join(f"{c} {s.score:.3f}" for c, s in state.phase_scores.items()) or "empty"),
+        (
+            "evaluations",
+            ", ".join(f"cycle {e.cycle} {e.split} {e.score:.3f}" for e in state.evaluations) or "none",
+        ),
+        ("rollouts", str(sum(t.rollouts for t in state.totals.values()))),
+    ]
+
+
+def state_json(state: State) -> Any:
+    """The state for programs; rollouts of the open unit by their batch keys."""
+    trimmed = replace(state, batches={}, phase_outcomes={})
+    result = msgspec.to_builtins(trimmed, enc_hook=_plain)
+    result["batches"] = sorted(state.batches)
+    return result
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    raise NotImplementedError(f"{type(value)} has no JSON form")

@@ -1,0 +1,77 @@
+"""`whale init`, `run` and `resume`."""
+
+from pathlib import Path
+
+from whale.alternation.run_folder import RunFolder, runs_folder
+from whale.cli.progress import reporter
+from whale.config import load_config
+from whale.errors import UsageError, WhaleError
+
+TEMPLATE = Path(__file__).parent / "template.toml"
+
+
+def init(path: Path, force: bool) -> None:
+    """Write the commented config."""
+    if path.exists() and not force:
+        raise UsageError(f"{path}: is there already; --force overwrites it")
+    try:
+        path.write_text(TEMPLATE.read_text(encoding="utf-8"), encoding="utf-8")
+    except OSError as error:
+        raise WhaleError(f"{path}: cannot be written: {error.strerror or error}") from error
+    print(f"wrote {path}; `whale run {path}` starts it")
+
+
+def run(config_file: Path, name: str | None, overrides: list[str], quiet: bool) -> None:
+    """Create the run and carry it through."""
+    config = load_config(config_file, overrides)
+    stem = config_file.resolve().stem
+    name = name or (config_file.resolve().parent.name if stem == "whale" else stem)
+    if not name or name in (".", "..") or "/" in name or name.startswith("-"):
+        raise UsageError(f"--name {name!r}: give a plain folder name")
+    from whale.alternation.session import create_folder
+    from whale.domains.registry import load_domain
+    from whale.rollout.models import resolve_model
+    from whale.search.acceptance import acceptance_rule
+    from whale.search.registry import proposer as load_proposer
+
+    # Everything that a typing error can spoil is tried before the run exists.
+    resolve_model(config.model)
+    load_domain(config.domain, config.domain_options)
+    load_proposer(config.search.proposer, config.search.options)
+    acceptance_rule(config.search.acceptance)
+    folder = create_folder(runs_folder() / name, config)
+    carry_through(folder, quiet)
+
+
+def resume(run_name: str, quiet: bool) -> None:
+    """Lift a pause or stop, and run unless a runner is there."""
+    from whale.cli.steer_commands import request, wait_for_answer
+    from whale.events import types as ev
+
+    folder = RunFolder.find(run_name)
+    if folder.log_file.exists():
+        state = folder.state()
+        if state.status == "completed" and not state.requests:
+            print(f"{folder.name} is complete; `whale status {folder.name}` shows it")
+            return
+        paused = state.status in ("paused", "stopped") or state.interrupted or state.requests
+        if paused:
+            key = request(folder, ev.ResumeRequested())
+            if folder.runner_pid():
+                wait_for_answer(folder, key, 600.0)
+                return
+    carry_through(folder, quiet)
+
+
+def carry_through(folder: RunFolder, quiet: bool) -> None:
+    """Hold the lease and run to the end, or to a stop."""
+    from whale.alternation.progress import Silent
+    from whale.alternation.session import open_runner
+    from whale.report.tables import print_summary
+
+    with folder.lease(), open_runner(folder, reporter(quiet) or Silent()) as runner:
+        runner.install_signals()
+        state = runner.run()
+    print_summary(folder)
+    if state.status != "completed":
+        print(f"\nstopped; `whale resume {folder.name}` goes on")

@@ -1,0 +1,170 @@
+"""Steering a run from another process: requests into the control stream, answered by its runner."""
+
+import getpass
+import json
+import os
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from whale.alternation.run_folder import RunFolder
+from whale.errors import ConflictError, UsageError, WhaleError
+from whale.events import NewEvent
+from whale.events import types as ev
+
+MAX_FILES = 200
+MAX_BYTES = 4 * 2**20
+
+
+def user() -> str:
+    """Who steers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def request(folder: RunFolder, event: ev.Event) -> str:
+    """Append a control request; returns its key."""
+    from whale.events import LogError
+
+    log = folder.open_log()
+    try:
+        kind = type(event).__name__.removesuffix("Requested").removesuffix("Submitted").lower()
+        key = f"control/{kind}/{uuid.uuid4().hex[:12]}"
+        log.append("control", [NewEvent(event=event, key=key)], expected_version=None)
+    except LogError as error:
+        raise WhaleError(f"{folder.log_file}: the request could not be recorded: {error}") from error
+    finally:
+        log.close()
+    return key
+
+
+def wait_for_answer(folder: RunFolder, key: str, seconds: float) -> ev.ControlHandled | None:
+    """Wait until the runner has answered, and say what it said; None if it did not in time."""
+    deadline = time.monotonic() + seconds
+    log = folder.open_log(readonly=True)
+    try:
+        while True:
+            found = log.find(f"handled/{key}", "run")
+            if found is not None:
+                handled = found.event
+                assert isinstance(handled, ev.ControlHandled)
+                print(f"{handled.outcome}{': ' if handled.detail else ''}{handled.detail}")
+                return handled
+            if not folder.runner_pid():
+                print("recorded; no runner is running: it takes effect with `whale resume`")
+                return None
+            if time.monotonic() > deadline:
+                print(f"recorded; not answered within {seconds:g} s: it takes effect at the next safe point")
+                return None
+            time.sleep(0.2)
+    finally:
+        log.close()
+
+
+def pause(run: str, wait: float) -> None:
+    """Ask for a pause and wait until it holds."""
+    folder = RunFolder.find(run)
+    _needs_runner(folder, "pause")
+    wait_for_answer(folder, request(folder, ev.PauseRequested(by=user())), wait)
+
+
+def stop(run: str, wait: float) -> None:
+    """Ask for the end of the runner's process and wait until it has ended."""
+    folder = RunFolder.find(run)
+    _needs_runner(folder, "stop")
+    deadline = time.monotonic() + wait
+    wait_for_answer(folder, request(folder, ev.StopRequested(by=user())), wait)
+    while folder.runner_pid() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _needs_runner(folder: RunFolder, verb: str) -> None:
+    if not folder.runner_pid():
+        raise WhaleError(f"{folder.name}: no runner is running, there is nothing to {verb}")
+
+
+def revert(run: str, to: str, yes: bool, wait: float) -> None:
+    """Ask for an earlier harness."""
+    from whale.harness_repo import HarnessRepo, RepoError
+
+    folder = RunFolder.find(run)
+    state = folder.state()
+    candidate = to
+    if to not in state.candidates:
+        try:
+            with HarnessRepo.open(folder.harnesses) as repo:
+                candidate = repo.candidate_of(repo.resolve(to)) or ""
+        except RepoError as error:
+            raise UsageError(f"{folder.name}: {error}") from error
+    if candidate not in state.candidates:
+        raise UsageError(f"{folder.name}: {to} names no candidate; `whale lineage {folder.name}` shows all")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("revert changes what the run goes on with: say --yes")
+        answer = input(f"go back from {state.accepted} to {candidate} in {folder.name}? [y/N] ")
+        if answer.strip().lower() not in ("y", "yes"):
+            raise WhaleError("not reverted")
+    key = request(folder, ev.RevertRequested(candidate=candidate, by=user()))
+    handled = _answer_or_settle(folder, key, wait)
+    if handled is not None and handled.outcome == "refused":
+        raise WhaleError(f"{folder.name}: {handled.detail}")
+
+
+def _answer_or_settle(folder: RunFolder, key: str, wait: float) -> ev.ControlHandled | None:
+    """Wait for the runner; where none runs, a completed run's request is answered here and now."""
+    if not folder.runner_pid() and folder.state().status == "completed":
+        from whale.alternation.progress import Silent
+        from whale.alternation.session import open_runner
+
+        try:
+            with folder.lease(), open_runner(folder, Silent()) as runner:
+                runner.settle_requests()
+        except ConflictError:
+            pass  # a runner came in between: it answers
+    return wait_for_answer(folder, key, wait)
+
+
+def propose(run: str, path: Path, title: str, hypothesis: str, wait: float) -> None:
+    """Submit the files of a folder as a candidate."""
+    folder = RunFolder.find(run)
+    files = read_tree(path)
+    from whale.harness.validation import check_source
+
+    reason = check_source({name: text.encode("utf-8") for name, text in files.items()})
+    if reason:
+        raise UsageError(f"{path}: not a valid harness: {reason}")
+    content = json.dumps(files, sort_keys=True, separators=(",", ":")).encode("ascii")
+    event = ev.ProposalSubmitted(
+        artifact=folder.artifacts.put(content),
+        title=title or path.resolve().name,
+        hypothesis=hypothesis,
+        by=user(),
+    )
+    handled = wait_for_answer(folder, request(folder, event), wait)
+    if handled is not None and handled.outcome == "refused":
+        raise WhaleError(f"{folder.name}: {handled.detail}")
+
+
+def read_tree(path: Path) -> dict[str, str]:
+    """The text files below a folder; hidden ones and caches are left out."""
+    if not path.is_dir():
+        raise UsageError(f"{path}: not a folder; give the folder that holds harness.py")
+    files: dict[str, str] = {}
+    size = 0
+    for file in sorted(path.rglob("*")):
+        relative = file.relative_to(path)
+        if file.is_dir() or any(part.startswith(".") or part == "__pycache__" for part in relative.parts):
+            continue
+        if file.is_symlink():
+            raise UsageError(f"{file}: a harness holds plain files only, no links")
+        try:
+            files[relative.as_posix()] = file.read_bytes().decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{file}: cannot be read as UTF-8 text: {error}") from None
+        size += file.stat().st_size
+        if len(files) > MAX_FILES or size > MAX_BYTES:
+            raise UsageError(f"{path}: more than {MAX_FILES} files or {MAX_BYTES // 2**20} MB")
+    return files

@@ -1,0 +1,197 @@
+"""The tables of a run: held-out success by cycle, with n and interval, and what it cost."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from whale.alternation.decide import selected
+from whale.alternation.run_folder import RunFolder
+from whale.alternation.state import State, Totals
+from whale.events import types as ev
+from whale.search.scoring import PairedGain, paired_interval
+
+
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """A pair (θ, h) on a held-out split."""
+
+    evaluated: ev.Evaluated
+    gain: PairedGain | None
+    """Against (θ0, h0), on the same tasks and seeds."""
+    fate: str
+    """What became of the cycle's search: "accepted", "retained"."""
+    selected: bool
+
+
+def evaluation_outcomes(folder: RunFolder) -> dict[tuple[str, str, str], list[ev.Outcome]]:
+    """The recorded outcomes of each evaluated pair, by (split, tree, weights)."""
+    log = folder.open_log(readonly=True)
+    result: dict[tuple[str, str, str], list[ev.Outcome]] = {}
+    trees: dict[str, str] = {}
+    try:
+        for recorded in log.read():
+            event = recorded.event
+            if isinstance(event, ev.HarnessProposed):
+                trees[event.candidate] = event.tree
+            elif isinstance(event, ev.RolloutsRecorded) and event.purpose == "evaluate":
+                split = event.batch.split("/")[2]
+                result.setdefault((split, trees[event.candidate], event.weights), []).extend(event.outcomes)
+    finally:
+        log.close()
+    return result
+
+
+def pair_rows(folder: RunFolder, state: State) -> list[PairRow]:
+    """All evaluations, validation first, then the test."""
+    if not state.evaluations:
+        return []
+    outcomes = evaluation_outcomes(folder)
+    best = selected(state)
+    fates = _fates(folder)
+    rows = []
+    for evaluated in sorted(state.evaluations, key=lambda e: (e.split == "test", e.cycle)):
+        first = next(e for e in state.evaluations if e.cycle == 0 and e.split == evaluated.split)
+        gain = None
+        if evaluated.cycle:
+            gain = paired_interval(
+                outcomes[first.split, first.tree, first.weights],
+                outcomes[evaluated.split, evaluated.tree, evaluated.weights],
+            )
+        rows.append(PairRow(evaluated, gain, fates.get(evaluated.cycle, ""), evaluated.cycle == best.cycle))
+    return rows
+
+
+def _fates(folder: RunFolder) -> dict[int, str]:
+    log = folder.open_log(readonly=True)
+    fates: dict[int, str] = {}
+    try:
+        for recorded in log.read(stream="run"):
+            match recorded.event:
+                case ev.HarnessAccepted(cycle=cycle, candidate=candidate):
+                    fates[cycle] = f"accepted {candidate}"
+                case ev.HarnessRetained(cycle=cycle, candidate=candidate):
+                    fates[cycle] = f"retained {candidate}"
+                case ev.HarnessReverted(cycle=cycle, candidate=candidate):
+                    fates[cycle] = f"{fates.get(cycle, '')} reverted to {candidate}".strip()
+    finally:
+        log.close()
+    return fates
+
+
+def total(state: State) -> Totals:
+    """All that was paid, over all purposes."""
+    values = list(state.totals.values())
+    return Totals(
+        sum(t.rollouts for t in values),
+        sum(t.passed for t in values),
+        sum(t.generated for t in values),
+        sum(t.prompted for t in values),
+    )
+
+
+def summary(folder: RunFolder) -> dict[str, Any]:
+    """A run's state and results as JSON values."""
+    state = folder.state()
+    pid = folder.runner_pid()
+    return {
+        "run": folder.name,
+        "status": state.status,
+        "runner": pid,
+        "interrupted": state.interrupted,
+        "cycle": state.cycle,
+        "phase": state.phase,
+        "step": state.step,
+        "iteration": state.iteration,
+        "weights": state.weights,
+        "initial_weights": state.model,
+        "checkpoint": state.checkpoint,
+        "accepted": state.accepted,
+        "accepted_tree": state.accepted_tree,
+        "candidates": len(state.candidates),
+        "waiting_requests": len(state.requests),
+        "scheduled_revert": state.revert_to,
+        "interventions": list(state.interventions),
+        "pairs": [
+            {
+                "cycle": row.evaluated.cycle,
+                "split": row.evaluated.split,
+                "harness": row.evaluated.candidate,
+                "weights": row.evaluated.weights,
+                "success": row.evaluated.score,
+                "low": row.evaluated.low,
+                "high": row.evaluated.high,
+                "n": row.evaluated.n,
+                "tasks": row.evaluated.tasks,
+                "gain": asdict(row.gain) if row.gain else None,
+                "search": row.fate,
+                "selected": row.selected,
+                "metrics": dict(row.evaluated.metrics),
+            }
+            for row in pair_rows(folder, state)
+        ],
+        "cost": {purpose: asdict(totals) for purpose, totals in state.totals.items()},
+        "total": asdict(total(state)),
+    }
+
+
+def percent(value: float) -> str:
+    """A rate as the paper prints it."""
+    return f"{100 * value:.1f} %"
+
+
+def print_summary(folder: RunFolder) -> None:
+    """The end table of a run, and which commands to try next."""
+    from whale.cli.output import console, print_table
+
+    state = folder.state()
+    out = console()
+    rows = pair_rows(folder, state)
+    out.print(f"\n{folder.name}: {state.status}, cycle {state.cycle}", markup=False)
+    if state.interrupted:
+        out.print(f"interrupted: {state.interrupted}", markup=False)
+    for split in ("validation", "test"):
+        of_split = [row for row in rows if row.evaluated.split == split]
+        if of_split:
+            print_table(
+                ["pair", "success", "95 % interval", "n", "gain (paired, 95 %)", "harness search", "weights"],
+                [_cells(row) for row in of_split],
+                title=f"\nheld-out success ({split})",
+            )
+    for intervention in state.interventions:
+        out.print(f"human intervention: {intervention}", markup=False)
+    cells = [
+        [purpose, str(t.rollouts), str(t.generated), str(t.prompted)] for purpose, t in state.totals.items()
+    ]
+    if cells:
+        whole = total(state)
+        cells.append(["total", str(whole.rollouts), str(whole.generated), str(whole.prompted)])
+        print_table(["spent on", "rollouts", "sampled tokens", "prompt tokens"], cells, title="\ncost")
+    if state.weights != state.model:
+        out.print(f"\nweights: {state.model[:12]} -> {state.weights[:12]} after {len(state.steps)} steps")
+    if rows:
+        out.print(
+            f"\ntry next:\n"
+            f"  whale lineage {folder.name}\n"
+            f"  whale diff {folder.name} h0 accepted\n"
+            f"  whale show {folder.name} accepted --rollouts 1\n"
+            f"  whale replay {folder.name}\n"
+            f"  git -C {folder.harnesses} log --graph --oneline --notes=whale --all",
+            markup=False,
+        )
+
+
+def _cells(row: PairRow) -> Sequence[str]:
+    e = row.evaluated
+    name = "(θ0, h0)" if e.cycle == 0 else f"cycle {e.cycle}"
+    gain = ""
+    if row.gain:
+        gain = f"{100 * row.gain.gain:+.1f} [{100 * row.gain.low:+.1f}, {100 * row.gain.high:+.1f}]"
+    return [
+        name + (" *" if row.selected and e.split == "validation" else ""),
+        percent(e.score),
+        f"[{100 * e.low:.1f}, {100 * e.high:.1f}]",
+        str(e.n),
+        gain,
+        row.fate,
+        e.weights[:12],
+    ]
