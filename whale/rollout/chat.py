@@ -78,6 +78,7 @@ class ChatCodec:
         self._lock = threading.RLock()
         self._tokenizer = tokenizer
         self._templates: dict[tuple[str, ...], tuple[_Piece, ...] | str] = {}
+        self._shown: dict[int, str] = {}
         self._texts: OrderedDict[tuple[str, bool], tuple[int, ...]] = OrderedDict()
         if not getattr(tokenizer, "chat_template", None):
             raise UsageError(
@@ -118,6 +119,13 @@ class ChatCodec:
             text: str = self._tokenizer.decode(
                 list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
+        return text
+
+    def decode_token(self, token: int) -> str:
+        """Return the text of one id, remembered: "" for a special token, U+FFFD for part of a character."""
+        text = self._shown.get(token)
+        if text is None:
+            text = self._shown[token] = self.decode((token,))
         return text
 
     def _extend(self, ids: list[int], parts: Sequence[_Part]) -> bool:

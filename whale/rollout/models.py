@@ -78,3 +78,29 @@ def _tiny_tokenizer() -> Any:
     )
     fast.chat_template = CHATML
     return fast
+
+
+def model_digest(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 over what decides a model's words: config, weights, tokenizer, template."""
+    import hashlib
+
+    folder = Path(path)
+    names = sorted(
+        file.name
+        for file in folder.iterdir()
+        if file.suffix in {".safetensors", ".json", ".jinja", ".model", ".bin"} and file.name != RECORD
+    )
+    digest = hashlib.sha256()
+    for name in names:
+        digest.update(f"{name}\0{_sha256(folder / name)}\n".encode())
+    return digest.hexdigest()
+
+
+RECORD = "whale-model.json"
+
+
+def _sha256(path: Path) -> str:
+    import hashlib
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
