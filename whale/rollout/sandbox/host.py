@@ -1,0 +1,356 @@
+"""The host's side of the sandbox: one worker process per candidate, one process per episode.
+
+The host is single-threaded and never blocks on an episode. A worker is bound to the thread that started it:
+when that thread ends, the kernel ends the worker (`--die-with-parent`).
+"""
+
+import contextlib
+import itertools
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import IO, Any, Self
+
+from whale.rollout.errors import WorkerDied
+from whale.rollout.sandbox import frames
+from whale.rollout.sandbox.limits import Limits
+from whale.rollout.sandbox.process import (
+    Ended,
+    EpisodeProcess,
+    Exit,
+    Message,
+    pass_credentials,
+    receive_with_pid,
+)
+from whale.rollout.sandbox.tiers import Tier, launch
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 10.0
+_CONTROL_FRAME = 1 << 16
+_INSIDE = ("worker", "episode", "loop", "frames", "seccomp", "landlock")
+
+
+class HarnessWorker:
+    """A candidate's worker. A context manager: on exit every process of it is gone.
+
+    `files` is the candidate's tree. Raises SandboxUnavailable if the tier is not installed, WorkerDied if the
+    worker does not come up.
+    """
+
+    def __init__(self, files: Mapping[str, bytes], tier: Tier, limits: Limits | None = None) -> None:
+        self.tier: Tier = tier
+        self.limits = limits or Limits()
+        self.files = dict(files)
+        self._numbers = itertools.count()
+        self._alive: dict[int, EpisodeProcess] = {}
+        self._unsaid: list[Message | Ended] = []
+        self._selector = selectors.DefaultSelector()
+        self._out_of_memory = _oom_kills()
+        self._folder = Path(tempfile.mkdtemp(prefix="whale-sandbox-"))
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._control, remote = socket.socketpair()
+        self._reader = frames.FrameReader(_CONTROL_FRAME)
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            with remote:
+                self._start(files, remote)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, files: Mapping[str, bytes], remote: socket.socket) -> None:
+        _write_library(self._folder / "lib")
+        _write_tree(self._folder / "tree", files)
+        plan = launch(self.tier, self._folder)
+        pass_credentials(self._control)
+        self._process = subprocess.Popen(
+            plan.argv,
+            env=plan.env,
+            cwd="/",
+            stdin=remote.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            start_new_session=True,
+        )
+        remote.close()
+        limits = self.limits
+        self._command(
+            {
+                "type": "setup",
+                "tree": plan.tree,
+                "landlock": list(plan.landlock),
+                "locked": self.tier != "none",
+                "cpu_seconds": limits.cpu_seconds,
+                "memory_bytes": limits.memory_bytes,
+                "output_bytes": limits.output_bytes,
+            }
+        )
+        self._control.settimeout(_START_SECONDS)
+        with self._worker_errors():
+            data, pid = receive_with_pid(self._control, _CONTROL_FRAME)
+        self._reader.feed(data)
+        if not data or self._reader.take() is None:
+            raise self._death("did not start")
+        # Should the machine run out of memory, a candidate is what it takes first.
+        with contextlib.suppress(OSError):
+            if pid:
+                Path(f"/proc/{pid}/oom_score_adj").write_text("900")
+        self._selector.register(self._control, selectors.EVENT_READ, None)
+
+    def open_episode(
+        self, task: Mapping[str, Any], *, seed: int, tools: Sequence[str] = ()
+    ) -> EpisodeProcess:
+        """Fork an episode and hand it the public fields of its task."""
+        process = EpisodeProcess(next(self._numbers), self.limits)
+        self._alive[process.number] = process
+        descriptors = [process.remote.fileno(), process.output.fileno()]
+        self._command({"type": "spawn", "id": process.number}, descriptors)
+        process.remote.close()
+        self._selector.register(process.channel, selectors.EVENT_READ, process)
+        process.hand_over({"task": dict(task), "seed": seed, "tools": list(tools)})
+        self._watch(process)
+        return process
+
+    def answer(self, process: EpisodeProcess, value: dict[str, Any]) -> None:
+        """Answer an episode's message; one that did not wait for it is ended as a bad call."""
+        if process.exit is not None:
+            self._unsaid.append(self._ended(process, process.exit))
+            return
+        if process.spoke_out_of_turn():
+            process.verdict = ("bad_call", "it sent more while it should have waited for an answer")
+            self._end(process)
+            return
+        process.hand_over(value)
+        self._watch(process)
+
+    def finish(self, process: EpisodeProcess) -> None:
+        """End an episode whose outcome is known."""
+        self._forget(process)
+        self._kill(process)
+
+    def poll(self) -> list[Message | Ended]:
+        """Wait until something happens, and return all that has.
+
+        Raises WorkerDied, and MachineFault for an episode that the machine killed for memory.
+        """
+        happened, self._unsaid = self._unsaid, []
+        while self._alive and not happened:
+            for key, events in self._selector.select(self._patience()):
+                process = key.data
+                if process is None:
+                    happened += self._reports()
+                elif not process.closed:
+                    happened += self._move(process, events)
+            now = time.monotonic()
+            for process in list(self._alive.values()):
+                if not process.verdict:
+                    process.guard(now)
+                    if process.verdict:
+                        self._end(process)
+        return happened
+
+    def abandon(self) -> None:
+        """End every episode and wait until each is reaped. Raises WorkerDied if one is not."""
+        self._unsaid.clear()
+        for process in list(self._alive.values()):
+            self.finish(process)
+        limit = time.monotonic() + _STOP_SECONDS
+        while self._alive:
+            if time.monotonic() > limit:
+                raise self._death("did not reap its episodes")
+            if self._selector.select(max(0.0, limit - time.monotonic())):
+                self._reports()
+
+    def close(self) -> None:
+        """End the worker and every episode, and remove its files. May be called again."""
+        for process in list(self._alive.values()):
+            self._forget(process)
+        self._alive.clear()
+        self._selector.close()
+        self._control.close()
+        if self._process is not None:
+            self._stop(self._process)
+        self._errors.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @staticmethod
+    def _stop(process: subprocess.Popen[bytes]) -> None:
+        # The worker takes its episodes along and ends when its channel closes.
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _move(self, process: EpisodeProcess, events: int) -> Iterable[Message | Ended]:
+        if events & selectors.EVENT_WRITE:
+            process.send()
+            self._watch(process)
+        if not events & selectors.EVENT_READ:
+            return []
+        open_end = process.receive()
+        message = self._message(process)
+        if message is None and (process.verdict or not open_end):
+            self._end(process)
+        return [message] if message else []
+
+    def _message(self, process: EpisodeProcess) -> Message | None:
+        value = process.next_message()
+        if value is None:
+            return None
+        if not process.locked:
+            # The first word is said before any candidate code, so it cannot be forged.
+            process.locked = True
+            process.holds_control = True
+            return self._message(process)
+        self._watch(process)
+        return Message(process, value)
+
+    def _watch(self, process: EpisodeProcess) -> None:
+        """Read an episode only while it holds the control, write only while something is unsent."""
+        if process.closed or process.verdict:
+            return
+        events = selectors.EVENT_READ if process.holds_control else 0
+        events |= selectors.EVENT_WRITE if process.unsent else 0
+        registered = self._selector.get_map().get(process.channel)
+        if registered is not None and events:
+            self._selector.modify(process.channel, events, process)
+        elif registered is not None:
+            self._selector.unregister(process.channel)
+        elif events:
+            self._selector.register(process.channel, events, process)
+
+    def _end(self, process: EpisodeProcess) -> None:
+        """Kill an episode; its end is told when the worker has reaped it."""
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(process.channel)
+        self._kill(process)
+
+    def _forget(self, process: EpisodeProcess) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(process.channel)
+        process.close()
+
+    def _kill(self, process: EpisodeProcess) -> None:
+        if process.number in self._alive:
+            self._command({"type": "kill", "id": process.number})
+
+    def _reports(self) -> list[Message | Ended]:
+        with self._worker_errors():
+            data = self._control.recv(_CONTROL_FRAME)
+        if not data:
+            raise self._death("ended")
+        self._reader.feed(data)
+        happened: list[Message | Ended] = []
+        while (body := self._reader.take()) is not None:
+            report = frames.decode(body)
+            process = self._alive.pop(report["id"])
+            if not process.closed:
+                happened.append(self._last_of(process, report))
+        return happened
+
+    def _last_of(self, process: EpisodeProcess, report: Mapping[str, Any]) -> Message | Ended:
+        process.exit = exit = Exit(report["code"], report["signal"], report["cpu"], report["rss"])
+        # Its last word may still lie in the channel.
+        while not process.verdict and process.holds_control:
+            open_end = process.receive()
+            message = self._message(process)
+            if message is not None:
+                return message
+            if not open_end:
+                break
+        if not process.locked and not process.verdict:
+            raise self._death(f"could not start an episode: {process.tail() or exit}")
+        self._end(process)
+        return self._ended(process, exit)
+
+    def _ended(self, process: EpisodeProcess, exit: Exit) -> Ended:
+        return process.ended(exit, memory_ran_out=_oom_kills() > self._out_of_memory)
+
+    def _patience(self) -> float | None:
+        waiting = [
+            p.deadline() for p in self._alive.values() if p.holds_control and not p.verdict and not p.closed
+        ]
+        return max(0.0, min(waiting) - time.monotonic()) if waiting else _STOP_SECONDS
+
+    def _command(self, value: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        data = frames.encode(value)
+        with self._worker_errors():
+            sent = socket.send_fds(self._control, [data], list(descriptors))
+            self._control.sendall(data[sent:])
+
+    @contextlib.contextmanager
+    def _worker_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._death(f"does not answer ({error})") from None
+
+    def _death(self, what: str) -> WorkerDied:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._process is not None:
+                self._process.wait(1.0)
+        self._errors.seek(0)
+        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        return WorkerDied(f"the {self.tier} sandbox's worker {what}" + (f": {lines[-1]}" if lines else ""))
+
+
+def start_worker(
+    files: Mapping[str, bytes], tier: Tier | None = None, limits: Limits | None = None
+) -> HarnessWorker:
+    """Start a worker for a candidate's tree, in the strongest tier that works here unless one is named."""
+    if tier is None:
+        from whale.rollout.sandbox.probe import best_tier
+
+        tier = best_tier()
+    return HarnessWorker(files, tier, limits)
+
+
+def _write_library(folder: Path) -> None:
+    """Write what exists of WHALE inside: the harness contract and the worker's own modules."""
+    here = Path(__file__).parent
+    contract = here.parent.parent / "harness"
+    sources = {f"whale/rollout/sandbox/{name}.py": here / f"{name}.py" for name in _INSIDE}
+    sources |= {f"whale/harness/{name}.py": contract / f"{name}.py" for name in ("__init__", "api")}
+    for path in ("whale", "whale/rollout", "whale/rollout/sandbox", "whale/harness"):
+        (folder / path).mkdir(parents=True)
+        (folder / path / "__init__.py").touch()
+    for path, source in sources.items():
+        shutil.copyfile(source, folder / path)
+
+
+def _write_tree(folder: Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir()
+    for name, content in files.items():
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            raise ValueError(f"not a path inside a harness tree: {name!r}")
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def _oom_kills() -> int:
+    """How many processes this machine has killed for memory since it started."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
