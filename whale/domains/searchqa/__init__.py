@@ -1,0 +1,1 @@
+"""SearchQA, embedded: questions over a small closed encyclopedia, one search tool, the `<answer>` verifier."""
