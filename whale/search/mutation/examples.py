@@ -84,7 +84,7 @@ def _replace_sites(program: Program, material: Material) -> list[Site]:
 
 def _remove_sites(program: Program, material: Material) -> list[Site]:
     files = example_files(program.files)
-    return [Site(partial(_remove, program, material, path, held)) for path, held in files.items() if held]
+    return [Site(partial(_remove, program, material, path, held)) for path, held in files.items() if held[1:]]
 
 
 def _reorder_sites(program: Program, material: Material) -> list[Site]:
@@ -112,7 +112,7 @@ OPERATORS = (
     Operator(
         "examples-remove",
         "examples",
-        "Remove a worked example.",
+        "Remove one of several worked examples.",
         "The example misleads, or only makes the prompt longer.",
         _remove_sites,
     ),

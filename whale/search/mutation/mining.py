@@ -28,7 +28,8 @@ def replies_at(program: Program, material: Material, call: Call) -> list[str]:
         for examples in example_files(program.files).values()
         for example in examples
     ]
-    last = call.returned or call.position == len(program.chats) - 1
+    answers = call.returned and call.function.name == "run"
+    last = answers or call.position == len(program.chats) - 1
     texts = []
     for replies in conversations:
         if len(replies) == len(program.chats):

@@ -7,9 +7,13 @@ from random import Random
 
 from whale.search.mutation.operator import Change, Material, Operator, Site
 from whale.search.mutation.program import Program
+from whale.search.mutation.source import Edit
 
 LIMIT = 4096
 """No number is raised above this, nor lowered to 0 or below."""
+
+SMALL = 8
+"""Up to here one more or one less is a change that can be felt."""
 
 SKIPPED = frozenset({"max_turns", "temperature", "seed"})
 """Moved by other operators, or not a size."""
@@ -18,7 +22,9 @@ SKIPPED = frozenset({"max_turns", "temperature", "seed"})
 def nudged(value: int | float, rng: Random) -> int | float:
     """Another value of the same type: a factor or a step, within 1..LIMIT (ints) or above 0 (floats)."""
     if isinstance(value, int):
-        options = {value + 1, value - 1, value * 2, value // 2, round(value * 1.5), round(value * 0.75)}
+        options = {value * 2, value // 2, round(value * 1.5), round(value * 0.75)}
+        if value <= SMALL:
+            options |= {value + 1, value - 1}
         allowed: list[int | float] = sorted(v for v in options if 1 <= v <= LIMIT and v != value)
     else:
         scaled = {float(f"{value * factor:.4g}") for factor in (0.5, 0.8, 1.25, 2.0)}
@@ -30,10 +36,36 @@ def _change(program: Program, node: ast.Constant, label: str, rng: Random) -> Ch
     old = node.value
     assert isinstance(old, int | float)
     new = nudged(old, rng)
-    if new == old:
+    turns = more_turns(program, node, int(new) - int(old))
+    if new == old or turns is None:
         return None
-    files = program.edited([program.source.replace(node, repr(new))])
+    files = program.edited([program.source.replace(node, repr(new)), *turns])
     return Change(files, f"{label} from {old} to {new}")
+
+
+def more_turns(program: Program, node: ast.Constant, added: int) -> list[Edit] | None:
+    """Edits that raise `max_turns` if a class attribute bounds a loop of model calls; None if that fails."""
+    name = next((name for name, value in program.attributes().items() if value is node), None)
+    calls = [
+        call
+        for call in program.chats
+        if any(
+            isinstance(loop, ast.For | ast.While | ast.ListComp)
+            and any(isinstance(n, ast.Attribute) and n.attr == name for n in _head(loop))
+            for loop in call.path
+        )
+    ]
+    if name is None or not calls or added <= 0:
+        return []
+    return program.more_turns(calls[0], added * len(calls), per_loop=False)
+
+
+def _head(loop: ast.For | ast.While | ast.ListComp) -> Iterator[ast.AST]:
+    heads = [loop.iter] if isinstance(loop, ast.For) else []
+    heads += [loop.test] if isinstance(loop, ast.While) else []
+    heads += [generator.iter for generator in loop.generators] if isinstance(loop, ast.ListComp) else []
+    for head in heads:
+        yield from ast.walk(head)
 
 
 def is_number(node: ast.expr | None) -> bool:

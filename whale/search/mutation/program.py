@@ -52,7 +52,7 @@ class Call:
     path: tuple[ast.AST, ...]
     """From the function's body down to the await, both ends included."""
     position: int
-    """Counts the calls of its kind in the order of the source, from 0."""
+    """Counts the calls of its kind in the order in which an episode first reaches them, from 0."""
 
     @property
     def repeated(self) -> bool:
@@ -172,22 +172,26 @@ class Program:
             candidate, count = f"{name}_{count}", count + 1
         return candidate
 
-    def more_turns(self, call: Call, added: int) -> list[Edit] | None:
-        """Edits that raise `max_turns` for `added` more calls beside `call`; None if that cannot be done."""
+    def more_turns(self, call: Call, added: int, *, per_loop: bool = True) -> list[Edit] | None:
+        """Edits that raise `max_turns` for `added` more calls beside `call`; None if that cannot be done.
+
+        A call that may run several times (`per_loop`) counts for all turns that there are.
+        """
         value = self.attributes().get("max_turns")
+        multiplied = per_loop and call.repeated
         if value is None:
             first = self.cls.body[0]
             old, indent = 2, self.source.indent(first)
             if indent is None:
                 return None
-            new = old * (1 + added) if call.repeated else old + added
+            new = old * (1 + added) if multiplied else old + added
             line = [f"max_turns = {new}"]
             docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
             place = self.source.after if docstring else self.source.before
             return [place(first, line, indent)] if new <= MAX_TURNS else None
         if not isinstance(value, ast.Constant) or type(value.value) is not int:
             return None
-        new = value.value * (1 + added) if call.repeated else value.value + added
+        new = value.value * (1 + added) if multiplied else value.value + added
         return [self.source.replace(value, str(new))] if new <= MAX_TURNS else None
 
     def kinds_at(self, function: Function, statement: ast.stmt) -> dict[str, Kind]:
@@ -364,13 +368,32 @@ def _calls(
                 chats.append(Call(node, node.value, "", function, statement, path, 0))
             elif own.tools and called.value.id == own.tools:
                 tools.append(Call(node, node.value, called.attr, function, statement, path, 0))
-    return tuple(_numbered_calls(chats)), tuple(_numbered_calls(tools))
+    return tuple(_numbered_calls(chats, functions)), tuple(_numbered_calls(tools, functions))
 
 
-def _numbered_calls(calls: list[Call]) -> Iterator[Call]:
-    ordered = sorted(calls, key=lambda call: (call.node.lineno, call.node.col_offset))
+def _numbered_calls(calls: list[Call], functions: Sequence[Function]) -> Iterator[Call]:
+    ordered = sorted(calls, key=lambda call: _moment(call.function, call.node, functions, ()))
     for position, call in enumerate(ordered):
         yield Call(call.node, call.call, call.tool, call.function, call.statement, call.path, position)
+
+
+def _moment(
+    function: Function, node: ast.expr, functions: Sequence[Function], below: tuple[str, ...]
+) -> tuple[int, ...]:
+    """A sort key for when `node` is first reached: a method's calls come where `run` first calls it."""
+    own = (node.lineno, node.col_offset)
+    if function.name == "run" or function.name in below:
+        return own
+    sites = [
+        _moment(caller, call, functions, (*below, function.name))
+        for caller in functions
+        for call in ast.walk(caller)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == function.name
+        and caller is not function
+    ]
+    return (*min(sites, default=()), *own)
 
 
 def _paths(function: Function) -> Iterator[tuple[ast.AST, ...]]:

@@ -17,7 +17,7 @@ SLOT = re.compile(r"\{[^{}]*\}|\$\w+")
 
 def units(text: str) -> list[str]:
     """Sentences and lines, each with the white space before it; joined they are the text again."""
-    return [unit for unit in re.split(r"(?<=[.!?])(?=\s)|(?<=\n)(?=\S)", text) if unit]
+    return [unit for unit in re.split(r"(?<=[.!?])(?=\s)|(?<=[^.!?\s])(?=\n)", text) if unit]
 
 
 def _prompt_files(program: Program) -> dict[str, list[str]]:
@@ -25,7 +25,7 @@ def _prompt_files(program: Program) -> dict[str, list[str]]:
     for path in sorted(program.files):
         if path.endswith(TEXT_SUFFIXES):
             try:
-                found[path] = units(program.files[path].decode())
+                found[path] = units(program.files[path].decode().strip())
             except UnicodeDecodeError:
                 continue
     return found
@@ -59,8 +59,7 @@ def _move(program: Program, path: str, parts: list[str], index: int, rng: Random
     spaced = []
     for place, unit in zip(parts, rest, strict=True):
         lead = place[: len(place) - len(place.lstrip())]
-        trail = place[len(place.rstrip()) :] if place.strip() else ""
-        spaced.append(lead + unit + trail)
+        spaced.append(lead + unit + place[len(place.rstrip()) :])
     change = _save(program, path, spaced, f"{path} with {_quoted(parts[index])} moved to place {to + 1}")
     return change if change.files[path] != program.files[path] else None
 

@@ -57,7 +57,7 @@ class MutationProposer:
         for index in range(count if parents else 0):
             rng = _rng(seed, cycle, iteration, index)
             order = self.order(uses, seed)
-            proposal = self._one(parents, material, order, known, rng)
+            proposal = self._one(parents, material, order, uses, known, rng)
             if proposal is None:
                 break
             proposals.append(proposal)
@@ -81,6 +81,7 @@ class MutationProposer:
         parents: Sequence[ArchiveEntry],
         material: Material,
         order: Sequence[str],
+        uses: Mapping[str, int],
         known: set[str],
         rng: Random,
     ) -> Proposal | None:
@@ -88,7 +89,7 @@ class MutationProposer:
             for entry in draws(parents, rng):
                 made = self._apply(name, entry, parents, material, known, rng)
                 if made is not None:
-                    return self._pair(made, order, parents, material, known, rng)
+                    return self._pair(made, order, uses, material, known, rng)
         return None
 
     def _apply(
@@ -114,7 +115,7 @@ class MutationProposer:
         self,
         made: Proposal,
         order: Sequence[str],
-        parents: Sequence[ArchiveEntry],
+        uses: Mapping[str, int],
         material: Material,
         known: set[str],
         rng: Random,
@@ -125,6 +126,9 @@ class MutationProposer:
         family = self._operators[made.axis].family
         for name in order:
             operator = self._operators[name]
+            # No operator has a second go while another waits for its first.
+            if uses.get(name, 0) > uses.get(made.axis, 0):
+                break
             # Two changes of one kind would blur which of them did it.
             if isinstance(operator, Crossover) or operator.family == family:
                 continue

@@ -78,8 +78,8 @@ def _stop_add(program: Program, material: Material, call: Call, rng: Random) -> 
         edit = _put(program, call, "stop", f"({literal(found)},)")
     else:
         held = strings_of(keyword.value)
-        if held is not None and found in held:
-            return None
+        if held is not None and any(found.endswith(stop) for stop in held):
+            return None  # what is there stops the turn no later
         if held is not None:
             code = "(" + ", ".join(literal(s) for s in [*held, found]) + ")"
         else:

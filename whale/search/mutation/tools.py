@@ -11,7 +11,7 @@ from whale.search.mutation.snippets import missing
 from whale.search.mutation.source import Edit, literal, splice
 
 TRIMS = (10, 20, 30, 60, 100, 200)
-JOINERS = (" ", "\n", "\n\n", "\n- ", " | ", "; ")
+JOINERS = ("\n", "\n\n", "\n- ", " | ", "; ")
 LABELS = ("[{}] ", "{}. ", "Result {}: ")
 
 
@@ -173,8 +173,9 @@ def _joiner_sites(program: Program, material: Material) -> list[Site]:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
             owner = node.func.value
-            if node.func.attr == "join" and isinstance(owner, ast.Constant) and isinstance(owner.value, str):
-                sites.append(Site(partial(_joiner, program, owner, owner.value)))
+            # A single space joins the words of one text, not parts.
+            if node.func.attr == "join" and isinstance(owner, ast.Constant) and owner.value != " ":
+                sites.append(Site(partial(_joiner, program, owner, str(owner.value))))
     return sites
 
 
