@@ -1,6 +1,7 @@
 """The log in a SQLite file: WAL, one writer at a time, any number of readers that never wait for it."""
 
 import errno
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -95,6 +96,9 @@ class SqliteLog:
         try:
             self._check_layout()
             if not readonly:
+                # SQLite opens a file without write permission all the same, and fails at the first append.
+                if not os.access(self.path, os.W_OK):
+                    raise LogError(f"{self.path}: no permission to write to this event log")
                 self._writer = writer(self.path, busy_timeout)
                 with in_our_words(self.path), self._writer.connect():
                     pass  # BEGIN IMMEDIATE comes with the first statement; connecting alone shows permissions
