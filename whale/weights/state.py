@@ -1,0 +1,143 @@
+"""A trainer's state: θ, AdamW's moments and the step count; in memory, and as the files of a checkpoint."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
+
+from whale.errors import WhaleError
+
+WEIGHTS = "model.safetensors"
+OPTIMIZER = "optimizer.safetensors"
+SUMMARY = "trainer.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What `restore` goes back to, in the CPU's memory."""
+
+    weights: Mapping[str, torch.Tensor]
+    optimizer: Mapping[str, torch.Tensor]
+    steps: int
+
+
+class TrainerState:
+    """A view on a model and its AdamW, by parameter name."""
+
+    def __init__(self, model: PreTrainedModel, optimizer: torch.optim.AdamW, config: dict[str, Any]) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._config = config
+        self._parameters = dict(model.named_parameters())  # a tied tensor appears once
+        self.steps = 0
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return θ by name, not copied; a name that is tied to a parameter is left out."""
+        known = {tensor.data_ptr() for tensor in self._parameters.values()}
+        buffers = {
+            name: tensor
+            for name, tensor in self._model.state_dict().items()
+            if name not in self._parameters and tensor.data_ptr() not in known
+        }
+        return {**{name: tensor.detach() for name, tensor in self._parameters.items()}, **buffers}
+
+    def optimizer_tensors(self) -> dict[str, torch.Tensor]:
+        """Return AdamW's state as "<parameter>/<what>", not copied; empty before the first update."""
+        return {
+            f"{name}/{what}": tensor
+            for name, parameter in self._parameters.items()
+            for what, tensor in self._optimizer.state.get(parameter, {}).items()
+        }
+
+    def copy(self) -> Copy:
+        """Copy the state to the CPU's memory."""
+        return Copy(
+            {name: tensor.to("cpu", copy=True) for name, tensor in self.weights().items()},
+            {name: tensor.to("cpu", copy=True) for name, tensor in self.optimizer_tensors().items()},
+            self.steps,
+        )
+
+    def restore(self, copy: Copy) -> None:
+        """Put the state back in place; the tensors of the model stay the same objects."""
+        with torch.no_grad():
+            for name, tensor in self.weights().items():
+                tensor.copy_(copy.weights[name])
+        self._optimizer.state.clear()
+        for name, tensor in copy.optimizer.items():
+            parameter, what = name.rsplit("/", 1)
+            on = self._parameters[parameter]
+            # AdamW counts steps on the CPU unless it is fused on a GPU.
+            device = torch.device("cpu") if what == "step" and on.device.type == "cpu" else on.device
+            self._optimizer.state[on][what] = tensor.to(device, copy=True)
+        self.steps = copy.steps
+
+    def save(self, folder: Path, digests: Mapping[str, str]) -> None:
+        """Write the three files, and the model's config.json so that transformers can load the folder."""
+        summary = {
+            "format": FORMAT,
+            "steps": self.steps,
+            "digests": dict(digests),
+            "optimizer": True,
+            "config": self._config,
+        }
+        save_file(self.weights(), folder / WEIGHTS, metadata={"format": "pt"})
+        save_file(self.optimizer_tensors(), folder / OPTIMIZER)
+        self._model.config.save_pretrained(folder)
+        (folder / SUMMARY).write_text(json.dumps(summary, indent=1, sort_keys=True) + "\n")
+
+    def load(self, folder: Path) -> None:
+        """Read the files, check them against the model, then take them over. Raises WhaleError."""
+        summary = read_summary(folder)
+        if not summary["optimizer"]:
+            raise WhaleError(
+                f"{folder}: the optimiser's state was pruned; training can only go on from a newer one"
+            )
+        copy = Copy(read_tensors(folder / WEIGHTS), read_tensors(folder / OPTIMIZER), int(summary["steps"]))
+        self._require_same_shapes(folder, copy)
+        self.restore(copy)
+
+    def _require_same_shapes(self, folder: Path, copy: Copy) -> None:
+        ours = {name: tuple(tensor.shape) for name, tensor in self.weights().items()}
+        theirs = {name: tuple(tensor.shape) for name, tensor in copy.weights.items()}
+        for name in sorted(ours.keys() | theirs.keys()):
+            if ours.get(name) != theirs.get(name):
+                there, here = theirs.get(name, "missing"), ours.get(name, "missing")
+                raise WhaleError(
+                    f"{folder} is of another model: {name} is {there} there and {here} in the one loaded"
+                )
+        for name, tensor in copy.optimizer.items():
+            parameter, _, what = name.rpartition("/")
+            shape = () if what == "step" else ours.get(parameter)
+            if parameter not in self._parameters or tuple(tensor.shape) != shape:
+                raise WhaleError(
+                    f"{folder / OPTIMIZER} is of another model: {name} has shape {tuple(tensor.shape)}"
+                )
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Return trainer.json's content. Raises WhaleError if it is missing or not what this version writes."""
+    path = folder / SUMMARY
+    try:
+        summary = json.loads(path.read_text())
+        if summary["format"] != FORMAT:
+            raise WhaleError(f"{path}: checkpoint format {summary['format']}, this version reads {FORMAT}")
+        if not {"steps", "digests", "optimizer"} <= summary.keys():
+            raise KeyError("a field is missing")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WhaleError(f"{folder}: no complete checkpoint ({SUMMARY}: {error})") from error
+    return dict(summary)
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Return a safetensors file's tensors on the CPU. Raises WhaleError naming the file."""
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise WhaleError(f"{path}: cannot be read: {error}") from error
