@@ -28,7 +28,6 @@ _FORBIDDEN_NAMES = frozenset(
         "eval",
         "exec",
         "globals",
-        "input",
         "open",
         "__builtins__",
         "__loader__",

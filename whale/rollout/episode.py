@@ -4,11 +4,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from whale.domains.base import Domain, Task
 from whale.rollout.calls import ChatCall, EpisodeFailed, ToolRequest, parse_max_turns, parse_requests
-from whale.rollout.chat import ChatCodec, ChatError, EncodedPrompt, ReplyRecord
+from whale.rollout.chat import ChatError, EncodedPrompt, ReplyRecord
 from whale.rollout.errors import ToolFault
 from whale.rollout.fabrication import stands_in_own_text
 from whale.rollout.sandbox.limits import Limits
@@ -50,6 +50,18 @@ class Sampling:
             raise ValueError("sampling needs temperature >= 0 and limits of at least 1")
 
 
+class Codec(Protocol):
+    """What an episode needs of `whale.rollout.chat.ChatCodec`."""
+
+    def encode(self, messages: Sequence[Mapping[str, str] | ReplyRecord], prefix: str = "") -> EncodedPrompt:
+        """Return the prompt's ids. Raises ChatError for what cannot be encoded."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids`, special tokens skipped."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _PendingChat:
     """A chat call that waits for its generation."""
@@ -83,7 +95,7 @@ class Episode:
         spec: EpisodeSpec,
         task: Task,
         domain: Domain,
-        chat: ChatCodec,
+        chat: Codec,
         sampling: Sampling,
         limits: Limits,
         *,

@@ -9,20 +9,19 @@ from collections.abc import Mapping, Sequence
 
 from whale.domains.base import Domain, Task
 from whale.rollout.calls import EpisodeFailed
-from whale.rollout.chat import ChatCodec
-from whale.rollout.episode import Episode, Sampling
+from whale.rollout.episode import Codec, Episode, Sampling
 from whale.rollout.errors import RolloutFault
 from whale.rollout.sandbox.host import HarnessWorker
 from whale.rollout.sandbox.limits import Limits
 from whale.rollout.sandbox.process import Ended, EpisodeProcess, Message
 from whale.rollout.types import Engine, EpisodeSpec, GenerationSession, Trajectory
 
-__all__ = ["Limits", "Sampling", "run_micro_batch"]
+__all__ = ["Codec", "Limits", "Sampling", "run_micro_batch"]
 
 
 def run_micro_batch(
     engine: Engine,
-    chat: ChatCodec,
+    chat: Codec,
     files: Mapping[str, bytes],
     tasks: Mapping[str, Task],
     specs: Sequence[EpisodeSpec],

@@ -59,6 +59,8 @@ class HarnessWorker:
         self._control, remote = socket.socketpair()
         self._reader = frames.FrameReader(_CONTROL_FRAME)
         self._process: subprocess.Popen[bytes] | None = None
+        self.pid = 0
+        """The worker's process id as the host sees it, 0 if the kernel does not say."""
         try:
             with remote:
                 self._start(files, remote)
@@ -100,6 +102,7 @@ class HarnessWorker:
         if not data or self._reader.take() is None:
             raise self._death("did not start")
         # Should the machine run out of memory, a candidate is what it takes first.
+        self.pid = pid
         with contextlib.suppress(OSError):
             if pid:
                 Path(f"/proc/{pid}/oom_score_adj").write_text("900")
@@ -152,6 +155,8 @@ class HarnessWorker:
             now = time.monotonic()
             for process in list(self._alive.values()):
                 if not process.verdict:
+                    if not process.locked and now > process.deadline():
+                        raise self._death("could not start an episode")
                     process.guard(now)
                     if process.verdict:
                         self._end(process)
@@ -217,8 +222,7 @@ class HarnessWorker:
             return None
         if not process.locked:
             # The first word is said before any candidate code, so it cannot be forged.
-            process.locked = True
-            process.holds_control = True
+            process.begin()
             return self._message(process)
         self._watch(process)
         return Message(process, value)

@@ -24,6 +24,7 @@ _SCM_CREDENTIALS = 2
 _CHUNK = 1 << 16
 _TAIL_BYTES = 600
 _REASON_CHARS = 2000
+_START_SECONDS = 60.0
 _PROGRESS = 0.01
 """Share of the wall guard's window that a process must have spent on the CPU to get another window."""
 
@@ -80,13 +81,13 @@ def receive_with_pid(host_end: socket.socket, size: int) -> tuple[bytes, int]:
     return data, 0
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time of a process so far, 0.0 if it cannot be read."""
+def cpu_use(pid: int) -> tuple[float, bool]:
+    """Return a process's CPU seconds so far and whether it could use more now; (0.0, False) if unknown."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), fields[0] == "R"
     except (OSError, ValueError, IndexError):
-        return 0.0
+        return 0.0, False
 
 
 class EpisodeProcess:
@@ -174,8 +175,14 @@ class EpisodeProcess:
             self.unsent.clear()
 
     def deadline(self) -> float:
-        """When the guard looks next, by time.monotonic()."""
-        return self._window_from + self.limits.wall_seconds
+        """When the guard looks next, by time.monotonic(). Until the lock is on, the wait is ours."""
+        return self._window_from + (self.limits.wall_seconds if self.locked else _START_SECONDS)
+
+    def begin(self) -> None:
+        """The lock is on: candidate code is running from here."""
+        self.locked = True
+        self.holds_control = True
+        self._window_from = time.monotonic()
 
     def guard(self, now: float) -> None:
         """Set `verdict` if the episode has kept the control for a whole window without using the CPU.
@@ -184,8 +191,8 @@ class EpisodeProcess:
         """
         if self.closed or self.verdict or not self.holds_control or now < self.deadline():
             return
-        used = cpu_seconds(self.pid) if self.pid else 0.0
-        if used - self._cpu_before >= _PROGRESS * self.limits.wall_seconds:
+        used, runnable = cpu_use(self.pid) if self.pid else (0.0, False)
+        if runnable or used - self._cpu_before >= _PROGRESS * self.limits.wall_seconds:
             self._cpu_before = used
             self._window_from = now
             return
@@ -207,7 +214,10 @@ class EpisodeProcess:
 
     def _judge(self, exit: Exit, memory_ran_out: bool) -> tuple[Status, str]:
         limits = self.limits
-        if exit.signal in (signal.SIGXCPU, signal.SIGKILL) and exit.cpu >= limits.cpu_seconds - 0.1:
+        # The kernel's own count and the reported one differ a little, so that only the second signal, a
+        # whole second later, is told by the time.
+        spent = exit.signal == signal.SIGKILL and exit.cpu >= limits.cpu_seconds
+        if exit.signal == signal.SIGXCPU or spent:
             return "cpu_limit", f"more than {limits.cpu_seconds:g} s of CPU time"
         if exit.signal == signal.SIGXFSZ:
             return "output_limit", f"printed more than {limits.output_bytes:,} bytes, ending: {self.tail()}"
