@@ -5,33 +5,26 @@ one `git update-ref --stdin` with the values that it saw. Killed at any point, a
 shows, or all of it; done again with the same facts, it gives the same commit.
 """
 
+import contextlib
 import os
-import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from whale.harness_repo import verification
 from whale.harness_repo.cleanroom import CleanGit, GitObject, shown
 from whale.harness_repo.errors import RefConflict, RepoError
 from whale.harness_repo.lineage import (
     ACCEPTED,
     CANDIDATES,
-    LOG_ARGUMENTS,
     Acceptance,
-    LineageEntry,
-    accepted_history,
-    entries_of,
-    read_log,
 )
 from whale.harness_repo.locks import clear_stale_locks
-from whale.harness_repo.message import CommitFacts, check_candidate, compose, trailers
+from whale.harness_repo.message import CommitFacts, check_candidate, compose
 from whale.harness_repo.notes import NotesTree, merge
-from whale.harness_repo.objects import TREE_MODE, Kind, commit_bytes, object_id, pack, read_tree, tree_objects
+from whale.harness_repo.objects import Kind, commit_bytes, object_id, pack, tree_objects
+from whale.harness_repo.reading import TAGS, HarnessReader
 
-TAGS = "refs/tags/accepted/"
 NOTES = "refs/notes/whale"
 PENDING = "refs/whale/pending/"
 """Trees that are written and not yet committed, so that `git gc --prune=now` leaves them alone."""
@@ -48,17 +41,8 @@ _STORE_CONFIG = """\
 """
 
 
-class HarnessRepo:
-    """Proposals, scores and acceptances of one run. A context manager; `close()` ends its reader process.
-
-    Names of harnesses ("rev" below): a candidate id, `accepted`, `accepted~1`, a cycle such as `c003` (what
-    was accepted in it), a full ref, or a full or short commit id.
-    """
-
-    def __init__(self, path: Path, git: CleanGit) -> None:
-        """Use `create` or `open`."""
-        self.path = path
-        self._git = git
+class HarnessRepo(HarnessReader):
+    """Proposals, scores and acceptances of one run. A context manager; see `HarnessReader` for names."""
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> Self:
@@ -95,20 +79,6 @@ class HarnessRepo:
             clear_stale_locks(where)
         return cls(where, CleanGit(where))
 
-    def close(self) -> None:
-        """End the reader process."""
-        self._git.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    # --- writing ---
-
     def write_tree(self, files: Mapping[str, bytes]) -> str:
         """Store files (path -> content) and return the tree's id. Nothing shows until it is proposed.
 
@@ -141,6 +111,9 @@ class HarnessRepo:
                 there = self._tree(present.id)
                 if there != tree:
                     raise RepoError(f"{candidate} is already committed with the tree {there}, not {tree}")
+                if self._git.get(PENDING + tree) is not None:  # written again after a crash
+                    with contextlib.suppress(RefConflict):
+                        self._move({PENDING + tree: (None, tree)})
                 return present.id
             found = self._git.get(tree)
             if found is None or found.kind != "tree":
@@ -249,131 +222,6 @@ class HarnessRepo:
         self._move(moves)
         return sha
 
-    # --- reading ---
-
-    def resolve(self, name: str) -> str:
-        """The id of the commit that a rev (see the class) names.
-
-        Raises:
-            RepoError: nothing has that name.
-        """
-        match = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._/-]*)((?:[~^]\d*)*)", name)
-        if match:
-            for base in _readings(match[1]):
-                found = self._git.get(f"{base}{match[2]}^{{commit}}")
-                if found is not None:
-                    return found.id
-        raise RepoError(
-            f"no harness is called {name!r} in {shown(self.path)}: name a candidate, accepted, accepted~1, "
-            "a cycle such as c003 or a commit"
-        )
-
-    def tree_id(self, rev: str) -> str:
-        """The id of the tree of a rev. A tree's own id is a rev here, and in `files`, `diff`, `export`."""
-        if re.fullmatch(r"[0-9a-f]{40}", rev):
-            found = self._git.get(f"{rev}^{{tree}}")
-            if found is not None:
-                return found.id
-        return self._tree(self.resolve(rev))
-
-    def files(self, rev: str) -> dict[str, bytes]:
-        """All files of a rev: path -> content. Bytes of a foreign path that are not UTF-8 are escaped.
-
-        Raises:
-            RepoError: no such rev, or its tree holds a link or a submodule.
-        """
-        found: dict[str, bytes] = {}
-        waiting = [("", self.tree_id(rev))]
-        while waiting:
-            folder, tree = waiting.pop()
-            for name, (mode, id_) in read_tree(self._object(tree).data).items():
-                path = folder + name.decode("utf-8", "surrogateescape")
-                if mode == TREE_MODE:
-                    waiting.append((path + "/", id_))
-                elif mode.startswith("100"):
-                    found[path] = self._object(id_).data
-                else:
-                    raise RepoError(f"{rev}: {shown(path)} is a link or a submodule, which no harness has")
-        return dict(sorted(found.items()))
-
-    def export(self, rev: str, folder: str | os.PathLike[str]) -> None:
-        """Write the files of a rev into a folder that does not exist yet, complete or not at all.
-
-        Raises:
-            RepoError: no such rev, or the folder exists.
-        """
-        target = Path(folder).absolute()
-        if target.exists():
-            raise RepoError(f"{shown(target)} exists: name a new folder")
-        files = self.files(rev)
-        making = target.with_name(f"{target.name}.{os.getpid()}.exporting")
-        shutil.rmtree(making, ignore_errors=True)
-        for path, data in files.items():
-            if path.startswith("/") or {"", ".", "..", ".git"} & set(path.split("/")):
-                raise RepoError(f"{rev}: the path {shown(path)} leaves its folder")
-            (making / path).parent.mkdir(parents=True, exist_ok=True)
-            (making / path).write_bytes(data)
-        making.rename(target)
-
-    def diff(self, a: str, b: str) -> str:
-        """The change from rev `a` to rev `b` as a unified diff, the same under every user's config.
-
-        It holds harness text as it is: clean it (`visible`) before it reaches a terminal.
-        """
-        out = self._git.run(
-            "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/",
-            "--find-renames", "--unified=3", "--diff-algorithm=histogram", f"-O{os.devnull}",
-            self.tree_id(a), self.tree_id(b), "--",
-        )  # fmt: skip
-        return out.decode("utf-8", "replace")
-
-    def lineage(self) -> list[LineageEntry]:
-        """All candidates with their latest notes, parents first, by one git call."""
-        out = self._git.run(*LOG_ARGUMENTS, f"--glob={CANDIDATES}*", "--branches=accepte[d]")
-        return entries_of(list(read_log(out)))
-
-    def accepted(self) -> list[Acceptance]:
-        """The accepted history, h0 first."""
-        return accepted_history(self._git)
-
-    def candidate_of(self, sha: str) -> str:
-        """The candidate that a commit, its own or an acceptance, belongs to.
-
-        Raises:
-            RepoError: it belongs to none.
-        """
-        message = self._object(self.resolve(sha)).data.decode("utf-8", "replace").partition("\n\n")[2]
-        candidate = trailers(message).get("Candidate", "")
-        if not candidate or self._git.get(CANDIDATES + candidate) is None:
-            raise RepoError(f"{sha} is no candidate's commit in {shown(self.path)}")
-        return candidate
-
-    def verify(self, facts: Iterable[tuple[str, str] | tuple[int, str, str]]) -> list[str]:
-        """Compare the store with what the log says and return the problems in words, none if all is well.
-
-        Args:
-            facts: (candidate, tree) for each committed candidate, (serial, candidate, tree) for each
-                acceptance, in any order.
-        """
-        return verification.verify(self._git, facts)
-
-    # --- inside ---
-
-    def _object(self, name: str) -> GitObject:
-        found = self._git.get(name)
-        if found is None:
-            raise RepoError(f"the object {name} is missing from {shown(self.path)}")
-        return found
-
-    def _tree(self, commit: str) -> str:
-        return self._object(f"{commit}^{{tree}}").id
-
-    def _commit_of(self, candidate: str) -> str:
-        found = self._git.get(CANDIDATES + candidate)
-        if found is None:
-            raise RepoError(f"there is no candidate {candidate!r} in {shown(self.path)}")
-        return found.id
-
     def _commit(self, tree: str, parents: Sequence[str], facts: CommitFacts, message: str) -> str:
         data = commit_bytes(tree, parents, facts.seconds, message)
         self._store([("commit", data)])
@@ -433,20 +281,3 @@ class HarnessRepo:
         name = special if revert or (there is not None and there.id in others) else plain
         there = found[name]
         return {name: (sha, there.id if there else _NOTHING)}
-
-
-def _readings(base: str) -> list[str]:
-    """The names in git's syntax that a name may stand for, the likeliest first."""
-    if base == "accepted":
-        return [ACCEPTED]
-    if base.startswith("refs/"):
-        return [base]
-    readings = [CANDIDATES + base]
-    cycle = re.fullmatch(r"c(\d+)", base)
-    if cycle:
-        readings.append(f"{TAGS}c{int(cycle[1]):03d}")
-    if base.startswith("accepted/"):
-        readings.append("refs/tags/" + base)
-    if re.fullmatch(r"[0-9a-f]{4,40}", base):
-        readings.append(base)
-    return readings

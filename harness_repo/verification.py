@@ -26,7 +26,7 @@ def _candidate(git: CleanGit, candidate: str, tree: str) -> list[str]:
     try:
         commit = git.get(CANDIDATES + candidate)
         if commit is None:
-            return [f"{candidate}: its ref or its commit is missing"]
+            return [f"{candidate}: its ref or its commit is missing or damaged"]
         found = git.get(f"{commit.id}^{{tree}}")
     except RepoError as error:
         return [f"{candidate}: {error}"]
