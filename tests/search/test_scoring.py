@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binomtest  # type: ignore[import-untyped]  # scipy ships no types
 
 from whale.events.types import Outcome
 from whale.search.scoring import mean_at, paired_bootstrap, paired_interval, summarise, wilson

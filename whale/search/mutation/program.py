@@ -5,8 +5,10 @@ found by the contract (`await model.chat(...)`, `await tools.NAME(...)`), whatev
 """
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 from whale.search.mutation.source import Edit, SourceText, splice
@@ -103,36 +105,14 @@ class Program:
     chats: tuple[Call, ...]
     tool_calls: tuple[Call, ...]
     names: frozenset[str] = field(repr=False)
-    """Every identifier of the module."""
+    """Every word of the module, its identifiers among them."""
 
     @classmethod
     def read(cls, files: Mapping[str, bytes]) -> "Program":
         """Parse a tree. Raises NotAHarness with the reason."""
-        try:
-            text = files[MAIN].decode()
-            module = ast.parse(text)
-        except KeyError:
-            raise NotAHarness(f"the tree has no {MAIN}") from None
-        except (UnicodeDecodeError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise NotAHarness(f"{MAIN} does not parse: {error}") from None
-        if "\r" in text or "\f" in text:
-            raise NotAHarness(f"{MAIN} has line ends that cannot be edited in place")
-        found = [n for n in module.body if isinstance(n, ast.ClassDef) and any(map(_is_base, n.bases))]
-        if len(found) != 1:
-            raise NotAHarness(f"{MAIN} has {len(found)} subclasses of Harness at its top level, not one")
-        functions = tuple(n for n in found[0].body if isinstance(n, ast.AsyncFunctionDef | ast.FunctionDef))
-        run = next((f for f in functions if f.name == "run"), None)
-        if not isinstance(run, ast.AsyncFunctionDef) or len(_parameters(run)) < 4:
-            raise NotAHarness(f"{MAIN} has no `async def run(self, task, model, tools)`")
-        roles = _roles(functions, run)
-        chats, tool_calls = _calls(functions, roles)
-        names = frozenset(
-            name
-            for node in ast.walk(module)
-            for name in (getattr(node, "id", None), getattr(node, "arg", None), getattr(node, "name", None))
-            if isinstance(name, str)
-        )
-        return cls(files, SourceText(text), module, found[0], functions, roles, chats, tool_calls, names)
+        if MAIN not in files:
+            raise NotAHarness(f"the tree has no {MAIN}")
+        return replace(_read(files[MAIN]), files=files)
 
     @property
     def run(self) -> Function:
@@ -297,6 +277,29 @@ class Program:
                 if named and isinstance(key, ast.Constant) and isinstance(key.value, str):
                     found[key.value] = None
         return tuple(found)
+
+
+@lru_cache(maxsize=128)
+def _read(content: bytes) -> Program:
+    """The program of a `harness.py`; many draws read the same one. Nobody changes its nodes."""
+    try:
+        text = content.decode()
+        module = ast.parse(text)
+    except (UnicodeDecodeError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise NotAHarness(f"{MAIN} does not parse: {error}") from None
+    if "\r" in text or "\f" in text:
+        raise NotAHarness(f"{MAIN} has line ends that cannot be edited in place")
+    found = [n for n in module.body if isinstance(n, ast.ClassDef) and any(map(_is_base, n.bases))]
+    if len(found) != 1:
+        raise NotAHarness(f"{MAIN} has {len(found)} subclasses of Harness at its top level, not one")
+    functions = tuple(n for n in found[0].body if isinstance(n, ast.AsyncFunctionDef | ast.FunctionDef))
+    run = next((f for f in functions if f.name == "run"), None)
+    if not isinstance(run, ast.AsyncFunctionDef) or len(_parameters(run)) < 4:
+        raise NotAHarness(f"{MAIN} has no `async def run(self, task, model, tools)`")
+    roles = _roles(functions, run)
+    chats, tool_calls = _calls(functions, roles)
+    names = frozenset(re.findall(r"[^\W\d]\w*", text))
+    return Program({}, SourceText(text), module, found[0], functions, roles, chats, tool_calls, names)
 
 
 def _plainly_text(node: ast.expr) -> bool:

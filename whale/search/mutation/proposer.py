@@ -72,9 +72,13 @@ class MutationProposer:
         families: dict[str, list[str]] = {}
         for name in shuffled:
             families.setdefault(self._operators[name].family, []).append(name)
-        # Round r holds each family's r-th operator, so that the first few candidates differ in kind.
-        place = {name: (r, i) for i, names in enumerate(families.values()) for r, name in enumerate(names)}
-        return sorted(shuffled, key=lambda name: (uses.get(name, 0), place[name]))
+        # Among equals the family that was tried less goes first: early candidates differ in kind.
+        tried = {family: sum(uses.get(name, 0) for name in names) for family, names in families.items()}
+        rounds = {name: r for names in families.values() for r, name in enumerate(names)}
+        return sorted(
+            shuffled,
+            key=lambda name: (uses.get(name, 0), tried[self._operators[name].family], rounds[name]),
+        )
 
     def _one(
         self,
