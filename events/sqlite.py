@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from whale.events.chain import (
     Clock,
@@ -16,7 +16,6 @@ from whale.events.chain import (
     Row,
     check,
     check_json,
-    check_link,
     prepare,
     recorded,
     recorded_before,
@@ -45,12 +44,8 @@ from whale.events.sqlite_file import (
     in_our_words,
     writer,
 )
+from whale.events.sqlite_rows import head_of, one, select, version_of, walk, walk_stream
 
-_PAGE = 500
-"""Rows a query. Between pages a reader holds no snapshot, so that the WAL file can be reset meanwhile."""
-
-# data and meta as bytes: that is what is hashed and decoded.
-_COLUMNS = ", ".join(f"CAST({c} AS BLOB)" if c in ("data", "meta") else f'"{c}"' for c in Row._fields)
 _INSERT = "INSERT INTO events ({}) VALUES ({})".format(
     ", ".join(f'"{c}"' for c in Row._fields), ", ".join("?" for _ in Row._fields)
 )
@@ -116,8 +111,8 @@ class SqliteLog:
 
     def _check_layout(self) -> None:
         with in_our_words(self.path), self._source.engine.connect() as connection:
-            application = _one(connection, "PRAGMA application_id")
-            layout = _one(connection, "PRAGMA user_version")
+            application = one(connection, "PRAGMA application_id")
+            layout = one(connection, "PRAGMA user_version")
         if application != APPLICATION_ID:
             raise CorruptLog(None, f"{self.path} is not an event log")
         if layout != LAYOUT:
@@ -137,14 +132,14 @@ class SqliteLog:
                 keys = [p.key for p in batch[i : i + _KEYS_A_QUERY]]
                 marks = ", ".join("?" * len(keys))
                 where = f"WHERE stream = ? AND key IN ({marks})"
-                rows.update((row.key, row) for row in _rows(connection, where, (stream, *keys)))
+                rows.update((row.key, row) for row in select(connection, where, (stream, *keys)))
             repeat = recorded_before(stream, batch, rows, self._codec)
             if repeat is not None:
                 return repeat
-            version = _version(connection, stream)
+            version = version_of(connection, stream)
             if expected_version is not None and expected_version != version:
                 raise VersionConflict(stream, expected_version, version)
-            new = seal(stream, batch, version, self._head(connection), self._clock(), self._next_id)
+            new = seal(stream, batch, version, head_of(connection), self._clock(), self._next_id)
             connection.exec_driver_sql(_INSERT, [_storable(row) for row in new])
         return sealed(new, batch)
 
@@ -153,13 +148,12 @@ class SqliteLog:
         self._open()
         with self._source.engine.connect() as connection:
             with in_our_words(self.path):
-                head = self._head(connection).position
+                head = head_of(connection).position
             end = head if until is None else min(until, head)
-            rows = (
-                self._walk(connection, after, end)
-                if stream is None
-                else self._stream(connection, stream, after, end)
-            )
+            if stream is None:
+                rows = walk(self.path, connection, after, end)
+            else:
+                rows = walk_stream(self.path, connection, stream, after, end)
             for row in rows:
                 yield recorded(row, self._codec)
 
@@ -167,19 +161,19 @@ class SqliteLog:
         """See `EventLog.head`."""
         self._open()
         with in_our_words(self.path), self._source.engine.connect() as connection:
-            return self._head(connection)
+            return head_of(connection)
 
     def version(self, stream: str) -> int:
         """See `EventLog.version`."""
         self._open()
         with in_our_words(self.path), self._source.engine.connect() as connection:
-            return _version(connection, stream)
+            return version_of(connection, stream)
 
     def find(self, key: str, stream: str) -> Recorded | None:
         """See `EventLog.find`."""
         self._open()
         with in_our_words(self.path), self._source.engine.connect() as connection:
-            rows = _rows(connection, "WHERE stream = ? AND key = ?", (stream, key))
+            rows = select(connection, "WHERE stream = ? AND key = ?", (stream, key))
         return recorded(rows[0], self._codec) if rows else None
 
     def tail(self, after: int, *, stop: Callable[[], bool], poll: float = 0.2) -> Iterator[Recorded]:
@@ -192,13 +186,13 @@ class SqliteLog:
                 while True:
                     # Asked before looking: what is committed while we look changes it again.
                     with in_our_words(self.path):
-                        version = _one(connection, "PRAGMA data_version")
+                        version = one(connection, "PRAGMA data_version")
                     idle = version == seen and not self._source.frozen
                     if not idle:
                         seen = version
                         with in_our_words(self.path):
-                            end = self._head(connection).position
-                        for row in self._walk(connection, after, end):
+                            end = head_of(connection).position
+                        for row in walk(self.path, connection, after, end):
                             yield recorded(row, self._codec)
                             after = row.position
                     if stopping:
@@ -215,19 +209,19 @@ class SqliteLog:
         self._open()
         with self._source.engine.connect() as connection:
             with in_our_words(self.path):
-                first = _one(connection, "SELECT min(position) FROM events")
+                first = one(connection, "SELECT min(position) FROM events")
             if first is not None and first < 1:
                 raise CorruptLog(first, "was not written by a log: positions begin at 1")
             with in_our_words(self.path):
-                last = _one(connection, "SELECT max(position) FROM events") or 0
+                last = one(connection, "SELECT max(position) FROM events") or 0
             end = Head(0, GENESIS)
-            for row in self._walk(connection, 0, last):
+            for row in walk(self.path, connection, 0, last):
                 check(row)
                 check_json(row)
                 end = Head(row.position, row.hash)
             with in_our_words(self.path):
-                self._head(connection)
-                fault = _one(connection, "PRAGMA integrity_check(1)")
+                head_of(connection)
+                fault = one(connection, "PRAGMA integrity_check(1)")
                 made = connection.exec_driver_sql(
                     "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
                 )
@@ -258,87 +252,6 @@ class SqliteLog:
     def _open(self) -> None:
         if self._closed:
             raise LogError(f"{self.path}: the log is closed")
-
-    def _head(self, connection: Connection) -> Head:
-        row = connection.exec_driver_sql(
-            "SELECT (SELECT seq FROM sqlite_sequence WHERE name = 'events'), position, hash "
-            "FROM (SELECT 1) LEFT JOIN (SELECT position, hash FROM events ORDER BY position DESC LIMIT 1)"
-        ).one()
-        highest, position, hash_ = row[0] or 0, row[1] or 0, row[2] or GENESIS
-        if highest != position:
-            raise CorruptLog(
-                position + 1, f"is missing, and all up to {highest} with it: the log's end was cut off"
-            )
-        return Head(position, hash_)
-
-    def _walk(self, connection: Connection, after: int, end: int) -> Iterator[Row]:
-        """All rows with after < position <= end, each checked to follow from the one before it."""
-        after = max(after, 0)
-        if after >= end:
-            return
-        before = Head(0, GENESIS)
-        if after:
-            rows = self._page(connection, after - 1, after, 1)
-            if not rows:
-                raise CorruptLog(after, "is missing")
-            before = Head(after, rows[0].hash)
-        while before.position < end:
-            rows = self._page(connection, before.position, end, _PAGE)
-            if not rows:
-                raise CorruptLog(before.position + 1, "is missing")
-            for row in rows:
-                check_link(row, before)
-                before = Head(row.position, row.hash)
-                yield row
-
-    def _page(self, connection: Connection, after: int, end: int, limit: int) -> list[Row]:
-        try:
-            with in_our_words(self.path):
-                where = "WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
-                return _rows(connection, where, (after, end, limit))
-        except CorruptLog as error:
-            if limit > 1:  # a row at a time, up to the one that cannot be read
-                return self._page(connection, after, end, 1)
-            raise CorruptLog(after + 1, error.reason) from error
-
-    def _stream(self, connection: Connection, stream: str, after: int, end: int) -> Iterator[Row]:
-        """The stream's rows with after < position <= end, by the index on (stream, version)."""
-        with in_our_words(self.path):
-            version = after > 0 and _one(
-                connection,
-                "SELECT version FROM events WHERE stream = ? AND position <= ? ORDER BY version DESC LIMIT 1",
-                (stream, after),
-            )
-        version = version or 0
-        while True:
-            with in_our_words(self.path):
-                where = "WHERE stream = ? AND version > ? ORDER BY version LIMIT ?"
-                rows = _rows(connection, where, (stream, version, _PAGE))
-            for row in rows:
-                if row.position > end:
-                    return
-                if row.version != version + 1:
-                    raise CorruptLog(
-                        row.position, f'has version {row.version} in "{stream}", after {version}'
-                    )
-                version = row.version
-                yield row
-            if len(rows) < _PAGE:
-                return
-
-
-def _one(connection: Connection, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
-    return connection.exec_driver_sql(sql, parameters).scalar()
-
-
-def _rows(connection: Connection, where: str, parameters: tuple[Any, ...]) -> list[Row]:
-    result = connection.exec_driver_sql(f"SELECT {_COLUMNS} FROM events {where}", parameters)
-    return [Row(*values) for values in result]
-
-
-def _version(connection: Connection, stream: str) -> int:
-    version: int | None = _one(connection, "SELECT max(version) FROM events WHERE stream = ?", (stream,))
-    return version or 0
 
 
 def _storable(row: Row) -> tuple[Any, ...]:
