@@ -11,3 +11,11 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from whale.rollout.models import write_tiny_model
 
     return write_tiny_model(tmp_path_factory.mktemp("tiny-model"))
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The embedded model's folder, fetched once if it is not there. For tests marked `model`."""
+    from whale.rollout.models import fetch_embedded
+
+    return fetch_embedded()

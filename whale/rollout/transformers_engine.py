@@ -198,8 +198,10 @@ def _cpu_multiplies_bfloat16() -> bool:
 
 
 def _load(path: Path, dtype: torch.dtype, device: torch.device) -> tuple[Any, Any]:
+    import transformers
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    transformers.utils.logging.disable_progress_bar()
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
         model = AutoModelForCausalLM.from_pretrained(
