@@ -72,6 +72,8 @@ def visible(text: str, *, keep: str = "\n\t") -> str:
     That is control and format characters (escape sequences, NUL, bidirectional overrides), lone
     surrogates and line separators other than those in `keep`.
     """
+    if text.isprintable():  # the quick way for nearly all text
+        return text
     return "".join(
         c
         if c in keep or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")

@@ -33,6 +33,9 @@ _NOTHING = "0" * 40
 _ATTEMPTS = 8
 """Tries of a compare-and-swap that another writer may win."""
 
+_LOOSE_LIMIT = 1_000
+"""Objects of one write that become loose ones; more (all notes, rebuilt) stay together as a pack."""
+
 _STORE_CONFIG = """\
 [notes]
 \tdisplayRef = refs/notes/whale
@@ -168,8 +171,10 @@ class HarnessRepo(HarnessReader):
         for candidate, note in scores:
             merged[candidate] = merge(merged.get(candidate), note)
         notes = NotesTree(self._git.get, None)
+        listed = self._git.run("for-each-ref", "--format=%(objectname) %(refname)", CANDIDATES).decode()
+        commits = {ref.removeprefix(CANDIDATES): sha for sha, ref in map(str.split, listed.splitlines())}
         for candidate, whole in merged.items():
-            notes.write(self._commit_of(candidate), whole)
+            notes.write(commits.get(candidate) or self._commit_of(candidate), whole)
         for acceptance in self.accepted():
             if acceptance.candidate in merged:
                 notes.write(acceptance.sha, merged[acceptance.candidate])
@@ -229,7 +234,9 @@ class HarnessRepo(HarnessReader):
 
     def _store(self, objects: Sequence[tuple[Kind, bytes]]) -> None:
         unique = dict.fromkeys(objects)
-        self._git.run("unpack-objects", "-q", "--strict", stdin=pack(unique))
+        many = len(unique) > _LOOSE_LIMIT
+        into = ("index-pack", "--stdin", "--strict") if many else ("unpack-objects", "-q", "--strict")
+        self._git.run(*into, stdin=pack(unique))
 
     def _move(self, moves: Mapping[str, tuple[str | None, str | None]]) -> None:
         """Set refs: name -> (new or None to delete, expected old or None for any), all or none.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from whale.harness_repo import CommitFacts, HarnessRepo, RepoError
+from whale.harness_repo import CommitFacts, HarnessRepo, RepoError, store
 
 Facts = Callable[..., CommitFacts]
 Propose = Callable[..., str]
@@ -155,8 +155,14 @@ def test_recording_a_score_again_changes_nothing(
     assert plain_git("rev-parse", "refs/notes/whale") == before
 
 
+@pytest.mark.parametrize("loose", [0, 1_000])
 def test_rebuilt_notes_are_the_notes_that_were_recorded(
-    repo: HarnessRepo, propose: Propose, facts: Facts, plain_git: Plain
+    repo: HarnessRepo,
+    propose: Propose,
+    facts: Facts,
+    plain_git: Plain,
+    monkeypatch: pytest.MonkeyPatch,
+    loose: int,
 ) -> None:
     trees = {name: propose(name) for name in ("h0", "x1", "x2", "x3")}
     scores = [(name, SCORE | {"weights": w, "cycle": c}) for name in trees for c, w in enumerate("ab")]
@@ -165,8 +171,13 @@ def test_rebuilt_notes_are_the_notes_that_were_recorded(
     repo.accept(0, "h0", trees["h0"], facts())
     tree = plain_git("rev-parse", "refs/notes/whale^{tree}")
     plain_git("update-ref", "-d", "refs/notes/whale")
+    plain_git("gc", "--quiet", "--prune=now")
+    monkeypatch.setattr(store, "_LOOSE_LIMIT", loose)
     assert repo.rebuild_notes(reversed(scores)) == 4
     assert plain_git("rev-parse", "refs/notes/whale^{tree}") == tree
+    assert repo.verify([*trees.items(), (0, "h0", trees["h0"])]) == []
+    with pytest.raises(RepoError, match="no candidate 'nobody'"):
+        repo.rebuild_notes([("nobody", SCORE)])
 
 
 def test_notes_that_a_user_added_with_git_survive_a_score(
