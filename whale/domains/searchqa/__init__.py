@@ -1,1 +1,1 @@
-"""SearchQA, embedded: questions over a small closed encyclopedia, one search tool, the `<answer>` verifier."""
+"""SearchQA, embedded: questions over a small encyclopedia, one search tool, the `<answer>` verifier."""

@@ -25,10 +25,11 @@ CONTINENTS = {"AF": "Africa", "AS": "Asia", "EU": "Europe", "NA": "North America
               "SA": "South America"}  # fmt: skip
 LEFT_OUT = {"AN", "CS", "EH", "IL", "PS", "TW", "XK"}
 """Dissolved (AN, CS), or the status or the capital is disputed, so that no answer is agreed on."""
-TERRITORIES = set(
-    "AI AS AW AX BL BM BQ BV CC CK CW CX FK FO GF GG GI GL GP GS GU HK HM IM IO JE KY MF MO MP MQ MS NC NF NU"
-    " PF PM PN PR RE SH SJ SX TC TF TK UM VG VI WF YT".split()
-)
+TERRITORIES = {
+    "AI", "AS", "AW", "AX", "BL", "BM", "BQ", "BV", "CC", "CK", "CW", "CX", "FK", "FO", "GF", "GG", "GI",
+    "GL", "GP", "GS", "GU", "HK", "HM", "IM", "IO", "JE", "KY", "MF", "MO", "MP", "MQ", "MS", "NC", "NF",
+    "NU", "PF", "PM", "PN", "PR", "RE", "SH", "SJ", "SX", "TC", "TF", "TK", "UM", "VG", "VI", "WF", "YT",
+}  # fmt: skip
 COUNTRY_CORRECTIONS: dict[str, dict[str, Any]] = {
     "BG": {"currencyname": "Euro"},
     "BY": {"currencyname": "Ruble"},

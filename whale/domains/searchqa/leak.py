@@ -1,4 +1,4 @@
-"""Does a harness file smuggle answers to tasks that it will be scored or tested on?"""
+"""The check for answers smuggled into a harness, to tasks that it will be scored or tested on."""
 
 import re
 from collections.abc import Sequence

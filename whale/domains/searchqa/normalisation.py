@@ -9,7 +9,7 @@ _LETTERS = str.maketrans(
 )  # fmt: skip
 """Letters that NFKD does not take apart."""
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d)")
-_DELETED = re.compile(r"(?<=\w)['.](?=\w)|(?<=\w)'")
+_DELETED = re.compile(r"(?<=[^\W\d_])\.(?=[^\W\d_])|(?<=\w)'")
 _OTHER = re.compile(r"[\W_]+")
 _ARTICLES = frozenset(("a", "an", "the"))
 
@@ -23,7 +23,7 @@ def ascii_text(text: str) -> str:
 def normalise(text: str) -> str:
     """Normal form of an answer: lowercase words, single spaces, no accents, punctuation or articles.
 
-    Apostrophes and dots inside a word vanish ("N'Djamena", "D.C."), commas inside a number too; any other
+    Apostrophes, dots between letters ("D.C.") and commas inside a number vanish; any other
     punctuation separates words ("Porto-Novo"). Letters of other scripts stay as they are. Linear in `text`.
     """
     decomposed = unicodedata.normalize("NFKD", text.translate(_LETTERS)).casefold()

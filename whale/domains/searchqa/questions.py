@@ -44,8 +44,9 @@ class Question:
 def write_questions(facts: Facts) -> tuple[Question, ...]:
     """All questions that have exactly one answer, in a fixed order.
 
-    Left out: a question that already contains its answer ("the capital of Singapore"), and every question
-    whose relation and subject lead to two different answers.
+    Left out: a question that already contains its answer ("the capital of Singapore"), a two-hop question
+    whose answer stands in the name between the hops (the Leone of Sierra Leone), and every question whose
+    relation and subject lead to two different answers.
     """
     currencies = Counter(normalise(country.currency) for country in facts.countries if country.currency)
     people = Counter(element.discoverer for element in facts.elements)
@@ -61,9 +62,13 @@ def write_questions(facts: Facts) -> tuple[Question, ...]:
     return tuple(
         question
         for question in written
-        if len(canonical[question.relation, normalise(question.subject)]) == 1
-        and not any(f" {normalise(a)} " in f" {normalise(question.text)} " for a in question.answers)
+        if len(canonical[question.relation, normalise(question.subject)]) == 1 and not _given_away(question)
     )
+
+
+def _given_away(question: Question) -> bool:
+    text = question.text if question.group == "1-hop" else f"{question.text} {question.entity}"
+    return any(f" {normalise(answer)} " in f" {normalise(text)} " for answer in question.answers)
 
 
 def _ask(relation: str, subject: str, answers: tuple[str, ...], entity: str, kind: str = "") -> Question:
