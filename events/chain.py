@@ -38,7 +38,7 @@ class Row(NamedTuple):
     hash: str
 
 
-class _Envelope(msgspec.Struct):
+class _Envelope(msgspec.Struct, gc=False):
     """What is hashed. The fields stand in code-point order: that is what makes the JSON canonical."""
 
     at: str
@@ -78,11 +78,11 @@ def check(row: Row) -> None:
     raise CorruptLog(row.position, "what is stored is not what was written (its hash does not fit)")
 
 
-def check_link(row: Row, before: Head) -> None:
-    """Raise CorruptLog unless the row comes right after `before`."""
-    if row.position != before.position + 1:
-        raise CorruptLog(before.position + 1, f"is missing; the next one that is stored is {row.position}")
-    if row.prev_hash != before.hash:
+def check_link(row: Row, position: int, hash_: str) -> None:
+    """Raise CorruptLog unless the row comes right after the one with that position and hash."""
+    if row.position != position + 1:
+        raise CorruptLog(position + 1, f"is missing; the next one that is stored is {row.position}")
+    if row.prev_hash != hash_:
         raise CorruptLog(row.position, "does not follow from the event before it (the chain is broken)")
 
 
@@ -188,7 +188,7 @@ def seal(
             p.encoded.data, p.meta, previous, "",
         )  # fmt: skip
         previous = digest(row)
-        rows.append(row._replace(hash=previous))
+        rows.append(Row(*row[:-1], previous))
     return rows
 
 

@@ -97,13 +97,13 @@ class Codec:
         """
         decoder = self._decoders.get(name)
         if decoder is None:
-            raise UnknownEvent(name, version, None)
+            raise UnknownEvent(name, version, None, position)
         current = self._types[name].schema_version
         try:
             if version == current:
                 return decoder.decode(data)
             if version > current:
-                raise UnknownEvent(name, version, current)
+                raise UnknownEvent(name, version, current, position)
             old = msgspec.json.decode(data)
             for n in range(version, current):
                 old = self._upcasters[name, n](old)

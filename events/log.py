@@ -92,13 +92,17 @@ class CorruptLog(LogError):
 class UnknownEvent(LogError):
     """The event's type, or its version, is one that this release does not know."""
 
-    def __init__(self, type_name: str, schema_version: int, known: int | None) -> None:
+    def __init__(
+        self, type_name: str, schema_version: int, known: int | None, position: int | None = None
+    ) -> None:
+        where = "" if position is None else f"event {position}: "
         have = "does not know this type" if known is None else f"knows it up to version {known}"
         super().__init__(
-            f"event type {type_name}, schema version {schema_version}: this release {have}; "
+            f"{where}type {type_name}, schema version {schema_version}: this release {have}; "
             "open the log with the release that wrote it, or a later one"
         )
         self.type, self.schema_version, self.known = type_name, schema_version, known
+        self.position = position
 
 
 class InvalidEvent(LogError):

@@ -97,7 +97,7 @@ class MemoryLog:
         before = Head(0, GENESIS)
         for row in list(self._rows):
             check(row)
-            check_link(row, before)
+            check_link(row, before.position, before.hash)
             check_json(row)
             before = Head(row.position, row.hash)
         return before

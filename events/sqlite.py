@@ -181,9 +181,9 @@ class SqliteLog:
         seen: int | None = None
         while True:
             stopping = stop()
-            self._open()
             with self._source.engine.connect() as connection:
                 while True:
+                    self._open()
                     # Asked before looking: what is committed while we look changes it again.
                     with in_our_words(self.path):
                         version = one(connection, "PRAGMA data_version")

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import secrets
 import shutil
 import sqlite3
 import tempfile
@@ -49,11 +50,10 @@ def create(path: Path) -> None:
 
     from whale.events.table import event_table
 
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.new")
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
-        engine = create_engine(f"sqlite:///{temporary}", poolclass=NullPool)
+        engine = create_engine("sqlite://", creator=lambda: sqlite3.connect(temporary), poolclass=NullPool)
         with engine.begin() as connection:
             connection.execute(CreateTable(event_table()))
             for trigger in TRIGGERS.values():
@@ -62,7 +62,6 @@ def create(path: Path) -> None:
             connection.exec_driver_sql(f"PRAGMA user_version = {LAYOUT}")
         with closing(sqlite3.connect(temporary)) as raw:
             raw.execute("PRAGMA journal_mode = WAL")
-        temporary.chmod(0o666 & ~_umask())  # mkstemp makes it 0600
         _sync(temporary)
         try:
             os.link(temporary, path)
@@ -81,12 +80,6 @@ def create(path: Path) -> None:
     finally:
         for suffix in ("", "-wal", "-shm", "-journal"):
             Path(f"{temporary}{suffix}").unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 def _sync(path: Path) -> None:

@@ -51,19 +51,19 @@ def walk(path: Path, connection: Connection, after: int, end: int) -> Iterator[R
     after = max(after, 0)
     if after >= end:
         return
-    before = Head(0, GENESIS)
+    position, hash_ = after, GENESIS
     if after:
         rows = _page(path, connection, after - 1, after, 1)
         if not rows:
             raise CorruptLog(after, "is missing")
-        before = Head(after, rows[0].hash)
-    while before.position < end:
-        rows = _page(path, connection, before.position, end, _PAGE)
+        hash_ = rows[0].hash
+    while position < end:
+        rows = _page(path, connection, position, end, _PAGE)
         if not rows:
-            raise CorruptLog(before.position + 1, "is missing")
+            raise CorruptLog(position + 1, "is missing")
         for row in rows:
-            check_link(row, before)
-            before = Head(row.position, row.hash)
+            check_link(row, position, hash_)
+            position, hash_ = row.position, row.hash
             yield row
 
 

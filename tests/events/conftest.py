@@ -5,6 +5,8 @@ import pytest
 
 from whale.events import SqliteLog
 
+pytest.register_assert_rewrite("whale.events.contract")
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -60,7 +60,7 @@ def test_a_stored_log_of_an_old_version_keeps_its_hashes_and_reads_as_todays_eve
     before = Head(0, GENESIS)
     for row in sample_rows():
         check(row)
-        check_link(row, before)
+        check_link(row, before.position, before.hash)
         before = Head(row.position, row.hash)
     assert before == Head(2, "2c6d5639ada501517b8b6052527322f72ebd08f4a4c3aae05fb36a0d34d6b8a7")
     events = [recorded(row, MEASURED).event for row in sample_rows()]
@@ -94,7 +94,7 @@ def test_an_unknown_type_is_refused_by_name_but_can_be_verified(path: Path) -> N
     with SqliteLog(path, codec=MEASURED) as log:
         log.append("run", [NewEvent(Measured(metres=1.0, device="d"), "m/1")], 0)
     with SqliteLog(path) as log:
-        with pytest.raises(UnknownEvent, match="Measured, schema version 3") as caught:
+        with pytest.raises(UnknownEvent, match="event 1: type Measured, schema version 3") as caught:
             list(log.read())
         assert (caught.value.type, caught.value.schema_version, caught.value.known) == ("Measured", 3, None)
         assert log.verify().position == 1

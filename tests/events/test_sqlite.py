@@ -142,10 +142,10 @@ def test_a_disk_that_is_really_full_loses_no_acknowledged_event(tmp_path: Path) 
                     log.append("run", [NewEvent(PauseRequested(by="x" * 2000), f"k/{i}")], None)
                     acknowledged += 1
             assert log.verify().position == acknowledged > 0
+        (disk / "filler").write_bytes(b"x" * (os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize))
         with pytest.raises(LogFull):
-            (disk / "filler").write_bytes(b"")
-            SqliteLog(disk / "other.db").append("run", [NewEvent(PauseRequested(by="x" * 400_000), "k")], 0)
-        (disk / "other.db").unlink(missing_ok=True)
+            SqliteLog(disk / "other.db")
+        assert [p.name for p in disk.iterdir() if "other" in p.name] == []  # complete or absent
         subprocess.run(["mount", "-o", "remount,size=4m", disk], check=True)
         with SqliteLog(disk / "events.db") as log:
             assert log.verify().position == acknowledged
@@ -221,6 +221,26 @@ def test_a_missing_log_is_made_for_a_writer_and_said_for_a_reader(path: Path) ->
     assert sorted(p.name for p in path.parent.iterdir()) == ["events.db"]
     with pytest.raises(LogError, match="cannot make an event log here"):
         SqliteLog(path.parent / "no folder" / "events.db")
+
+
+def test_any_name_of_a_folder_will_do(tmp_path: Path) -> None:
+    path = tmp_path / "what? #1 50%20 é 'x'" / "events.db"
+    path.parent.mkdir()
+    with SqliteLog(path) as log:
+        log.append("run", [extend(1)], 0)
+    assert [p.name for p in path.parent.iterdir()] == ["events.db"]
+    with SqliteLog(path, readonly=True) as log:
+        assert log.verify().position == 1
+
+
+def test_a_tail_ends_when_its_log_is_closed(path: Path) -> None:
+    with SqliteLog(path) as log:
+        log.append("run", [extend(1)], 0)
+        tail = log.tail(0, stop=lambda: False)
+        assert next(tail).position == 1
+        log.close()
+        with pytest.raises(LogError, match="closed"):
+            next(tail)
 
 
 def test_a_reader_cannot_append_and_never_makes_a_change(path: Path) -> None:
