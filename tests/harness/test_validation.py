@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from whale.harness.validation import ALLOWED_MODULES, check_source
 
 CLASS = "class H(Harness):\n    async def run(self, task, model, tools):\n        return None\n"

@@ -1,4 +1,4 @@
-"""A model that is a pure function of its request, a byte-wise chat codec, and a domain of arithmetic facts."""
+"""A model that is a pure function of its request, a byte-wise chat codec, and a domain of two facts."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ from whale.domains.base import SPLITS, Split, Task, Verdict
 from whale.rollout.chat import ChatError, EncodedPrompt, ReplyRecord
 from whale.rollout.episodes import Limits, Sampling, run_micro_batch
 from whale.rollout.sandbox.host import HarnessWorker
-from whale.rollout.types import Completion, EpisodeSpec, Generation, GenerateRequest, Trajectory
+from whale.rollout.types import Completion, EpisodeSpec, GenerateRequest, Generation, Trajectory
 
 END = 0
 """The stop token; every other id is a byte plus one."""
@@ -101,7 +101,7 @@ class FactsDomain:
     name = "facts"
 
     def splits(self) -> Mapping[Split, Sequence[Task]]:
-        return {split: () for split in SPLITS}
+        return dict.fromkeys(SPLITS, ())
 
     def fingerprint(self) -> str:
         return "facts"

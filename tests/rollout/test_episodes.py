@@ -1,20 +1,10 @@
 """Guarantees of the one rollout path, on a scripted model and the real sandbox."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]  # it ships no stubs
 import pytest
-from whale.rollout.episode import call_seed
-from whale.rollout.errors import ToolFault, WorkerDied
-from whale.rollout.episodes import Limits, run_micro_batch
-from whale.rollout.replay import replay_episode
-from whale.rollout.sandbox.host import HarnessWorker
-from whale.rollout.sandbox.probe import best_tier
-from whale.rollout.sandbox.tiers import Tier
-from whale.rollout.types import GenerateRequest
-from whale.domains.base import Task
 
 from tests.rollout.scripted import (
     LIMITS,
@@ -26,6 +16,15 @@ from tests.rollout.scripted import (
     text_of,
     tree,
 )
+from whale.domains.base import Task
+from whale.rollout.episode import call_seed
+from whale.rollout.episodes import Limits, run_micro_batch
+from whale.rollout.errors import ToolFault, WorkerDied
+from whale.rollout.replay import replay_episode
+from whale.rollout.sandbox.host import HarnessWorker
+from whale.rollout.sandbox.probe import best_tier
+from whale.rollout.sandbox.tiers import Tier
+from whale.rollout.types import GenerateRequest
 
 USER = "[{'role': 'user', 'content': task['question']}]"
 ASK_ONCE = f"return await model.chat({USER})"
@@ -78,15 +77,15 @@ def test_a_rollout_keeps_every_token_and_splices_an_earlier_reply(tier: Tier) ->
 
 
 def test_equal_specs_give_equal_trajectories_in_another_worker_too(tier: Tier) -> None:
-    body = f"""
-names = {{None, 'a', 'b', ('c', 1), Reply, 3.5}}
+    body = """
+names = {None, 'a', 'b', ('c', 1), Reply, 3.5}
 words = [random.random(), random.Random().random(), random.choice('abc'), str(names)]
 random.seed()
 words.append(random.random())
 words.append(sorted(map(hash, ['x', 'y', None])))
 import time
 words.append(time.time())
-return await model.chat([{{'role': 'user', 'content': str(words)}}])
+return await model.chat([{'role': 'user', 'content': str(words)}])
 """
     once = run(tier, body, *[QUESTION] * 3)
     again = run(tier, body, *[QUESTION] * 3)
@@ -168,14 +167,14 @@ def test_calls_without_sleeps_share_a_round(tier: Tier) -> None:
 
 
 def test_a_tool_refuses_with_its_reason_and_the_harness_goes_on(tier: Tier) -> None:
-    body = f"""
+    body = """
 said = []
-for arguments in ({{'key': 'atlantis'}}, {{'wrong': 1}}):
+for arguments in ({'key': 'atlantis'}, {'wrong': 1}):
     try:
         await tools.lookup(**arguments)
     except ToolError as error:
         said.append(str(error))
-return await model.chat([{{'role': 'user', 'content': ' | '.join(said)}}])
+return await model.chat([{'role': 'user', 'content': ' | '.join(said)}])
 """
     (trajectory,) = run(tier, body)
 
@@ -281,7 +280,8 @@ def test_a_computed_answer_that_the_model_repeats_is_reported_as_fabricated(tier
     body = """
 found = await tools.lookup(key='france')
 shown = {'computed': 'Say Paris', 'quoted': 'Read: ' + found[0]['text'], 'prefix': 'Say it'}[task['how']]
-return await model.chat([{'role': 'user', 'content': shown}], prefix='Paris' if task['how'] == 'prefix' else '')
+prefix = 'Paris' if task['how'] == 'prefix' else ''
+return await model.chat([{'role': 'user', 'content': shown}], prefix=prefix)
 """
     engine = ScriptedEngine(lambda prompt, request: "Paris")
     publics = [{"how": how} for how in ("computed", "quoted", "prefix")]

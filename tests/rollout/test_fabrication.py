@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from whale.rollout.fabrication import stands_in_own_text
 
 PASSAGE = [{"title": "France", "text": "The capital of France is Paris, on the Seine.", "score": 7}]

@@ -1,18 +1,19 @@
+# ruff: noqa: E501 - an attack reads best on one line
 """Whatever a harness does, its rollout fails with its reason, and the other episodes do not notice."""
 
-import os
+import sysconfig
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]  # it ships no stubs
 import pytest
+
+from tests.rollout.scripted import LIMITS, rollouts, tree
 from whale.rollout.sandbox.host import HarnessWorker
 from whale.rollout.sandbox.probe import probe_tiers
 from whale.rollout.types import Trajectory
-
-from tests.rollout.scripted import LIMITS, rollouts, tree
 
 FRAME = "def frame(v):\n    b = json.dumps(v).encode(); return len(b).to_bytes(4, 'big') + b\n"
 CHAT = '{"kind": "chat", "messages": [{"role": "user", "content": "x"}], "prefix": "", "stop": [], "max_tokens": 4, "temperature": None}'
@@ -49,6 +50,7 @@ ATTACKS: dict[str, tuple[str, str, str]] = {
     "reads /etc/passwd": ("open('/etc/passwd').read()", "raised", "Error"),
     "reads the host's environment": ("open('/proc/1/environ').read()", "raised", "Error"),
     "reads its environment": ("os.environ['HOME']", "raised", "KeyError"),
+    "reads installed packages": ("open(task['installed']).read()", "raised", "Error"),
     "reads the project": ("open(task['project']).read()", "raised", "Error"),
     "writes to its tree": ("open(self.__module__ and __file__, 'a')", "raised", "Error"),
     "writes to /tmp": ("open('/tmp/x', 'w')", "raised", "Error"),
@@ -186,6 +188,8 @@ BODY = "\n".join(
         "return await scope['attack'](self, task, model, tools)",
     ]
 )
+INSTALLED = next((Path(sysconfig.get_path("stdlib")) / "site-packages").rglob("*.*"))
+"""A file among the base interpreter's packages: WHALE and its answers may be installed there."""
 GOOD = {"attack": None, "question": "What is the capital of France?"}
 
 
@@ -212,6 +216,7 @@ def test_an_attack_is_a_failed_rollout_with_its_reason_and_its_siblings_do_not_n
         "canary": str(canary),
         "home": str(Path.home()),
         "project": str(Path(__file__)),
+        "installed": str(INSTALLED),
     }
 
     *siblings, failed = rollouts(worker, [GOOD] * 3 + [attack])
@@ -242,9 +247,9 @@ def test_a_harness_that_computes_is_left_to_its_cpu_limit_however_busy_the_machi
     assert [trajectory.status for trajectory in computed] == ["cpu_limit"] * 4
 
 
-def test_closing_a_worker_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+def test_closing_a_worker_leaves_no_process_and_no_file() -> None:
     before = {child.pid for child in psutil.Process().children(recursive=True)}
-    descriptors = len(os.listdir("/proc/self/fd"))
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
     with HarnessWorker(tree(BODY), probe_tiers()[0], LIMITS) as worker:
         rollouts(worker, [GOOD, {"attack": "while True: pass"}])
         for _ in range(3):
@@ -253,7 +258,7 @@ def test_closing_a_worker_leaves_no_process_and_no_file(tmp_path: Path) -> None:
 
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
     assert not folder.exists()
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 
 
 def children_of(worker: HarnessWorker) -> list[int]:
