@@ -64,7 +64,7 @@ class Calculator(Harness):
             shown = str(await env.compute(plan.text))  # Größe: one line
             note = f"Ergebnis: {shown}"
         messages = [
-            {"role": "system", "content": self.files["prompts/how.md"]},
+            {"role": "system", "content": self.files["prompts/system.md"]},
             *[m for e in json.loads(self.files["data/shots.json"]) for m in e],
             {"role": "user", "content": text + "\\n" + note},
         ]
@@ -99,7 +99,7 @@ LOOKUP_TREE: dict[str, bytes] = {
 }
 SUMS_TREE: dict[str, bytes] = {
     "harness.py": SUMS.encode(),
-    "prompts/how.md": b"- Read the problem.\n- Compute.\n- Write [number].\n",
+    "prompts/system.md": b"- Read the problem.\n- Compute.\n- Write [number].\n",
     "data/shots.json": json.dumps(
         [
             [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "It is [2]"}],

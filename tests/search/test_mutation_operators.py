@@ -4,6 +4,7 @@ import ast
 import difflib
 from collections.abc import Mapping
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,8 @@ from tests.search.sample_trees import (
     example,
     run_tree,
 )
+from whale.harness.api import ToolError
+from whale.harness.validation import check_source
 from whale.search.mutation import CROSSOVERS, OPERATORS, Change, Material, Operator, Program
 from whale.search.mutation.proposer import combine, is_new_harness, mutate
 from whale.search.tree import digest
@@ -162,9 +165,26 @@ def test_a_second_hop_asks_with_the_first_result_and_shows_both() -> None:
     for made in every("tool-second-hop", "lookup"):
         episode = requests(made.files)
         first, second = (options for _, _, options in episode.calls)
-        assert "Passage number 1" in second["query"] and second["k"] == 2 * first["k"]
+        assert "Passage number 1" in second["query"] and second["k"] - first["k"] in (1, 2, 3)
         shown = episode.requests[1]["messages"][-1]["content"]
         assert "Passage number 1" in shown and "Passage number 2" in shown
+
+
+def test_a_second_hop_that_the_tool_refuses_leaves_the_first_result() -> None:
+    class Refusing(Episode):
+        def __getattr__(self, name: str) -> Any:
+            tool = super().__getattr__(name)
+
+            async def once(**options: Any) -> Any:
+                if self.calls:
+                    raise ToolError("too many")
+                return await tool(**options)
+
+            return once
+
+    for made in every("tool-second-hop", "lookup"):
+        shown = run_tree(made.files, TASKS["lookup"], Refusing()).requests[1]["messages"][-1]["content"]
+        assert shown.startswith("Passage number 1")
 
 
 def test_a_tool_can_be_asked_with_the_question_itself_or_with_both() -> None:
@@ -270,3 +290,11 @@ def test_examples_of_another_shape_are_left_alone() -> None:
     files = LOOKUP_TREE | {"examples.json": b'{"shots": []}'}
     assert change("examples-add", "lookup", 0, files) is None
     assert example("q", "a")[-1]["content"] == "<answer>a</answer>"
+
+
+@pytest.mark.parametrize("domain", TREES)
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+def test_a_child_passes_the_contract_check(operator: Operator, domain: str) -> None:
+    assert check_source(TREES[domain]) is None
+    for made in every(operator.name, domain, 4):
+        assert check_source(made.files) is None

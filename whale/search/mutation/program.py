@@ -145,6 +145,19 @@ class Program:
         """The tree with one file changed."""
         return {**self.files, path: content}
 
+    def importing(self, name: str) -> list[Edit]:
+        """Edits that import a name of the contract, none if the module names it already."""
+        if name in self.names:
+            return []
+        imports = [
+            node
+            for node in self.module.body
+            if isinstance(node, ast.Import | ast.ImportFrom) and not _is_future(node)
+        ]
+        place: ast.stmt = imports[-1] if imports else self.cls
+        edit = self.source.after if imports else self.source.before
+        return [edit(place, [f"from whale.harness import {name}"], "")]
+
     def fresh(self, name: str) -> str:
         """A name that the module does not use."""
         candidate, count = name, 2
@@ -300,6 +313,10 @@ def _read(content: bytes) -> Program:
     chats, tool_calls = _calls(functions, roles)
     names = frozenset(re.findall(r"[^\W\d]\w*", text))
     return Program({}, SourceText(text), module, found[0], functions, roles, chats, tool_calls, names)
+
+
+def _is_future(node: ast.Import | ast.ImportFrom) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
 def _plainly_text(node: ast.expr) -> bool:

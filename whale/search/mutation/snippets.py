@@ -31,6 +31,14 @@ def _merged(first: Any, second: Any) -> Any:
     return first
 
 
+def _open_words(asked: str, found: str) -> str:
+    """The words that were asked for and not found, then those that were found and not asked for."""
+    first = {"".join(filter(str.isalnum, word)).lower(): word for word in asked.split()}
+    second = {"".join(filter(str.isalnum, word)).lower(): word for word in found.split()}
+    missed = [word for key, word in first.items() if key not in second]
+    return " ".join(missed + [word for key, word in second.items() if key not in first])
+
+
 def _trimmed(value: Any, words: int) -> Any:
     """A tool's result with each text cut to a number of words."""
     if isinstance(value, str):
@@ -91,7 +99,16 @@ def _majority(replies: Any) -> Any:
 
 SNIPPETS: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (_text_of, _merged, _trimmed, _labelled, _repeating, _without_system, _majority)
+    for function in (
+        _text_of,
+        _merged,
+        _open_words,
+        _trimmed,
+        _labelled,
+        _repeating,
+        _without_system,
+        _majority,
+    )
 }
 
 

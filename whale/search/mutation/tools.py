@@ -12,6 +12,9 @@ from whale.search.mutation.source import Edit, literal, splice
 
 TRIMS = (10, 20, 30, 60, 100, 200)
 JOINERS = ("\n", "\n\n", "\n- ", " | ", "; ")
+HOP_CHARS = 400
+"""Of the first result's text, with which a second call is asked."""
+HOP_MORE = (1, 2, 3)
 LABELS = ("[{}] ", "{}. ", "Result {}: ")
 
 
@@ -53,35 +56,46 @@ def _second_hop_sites(program: Program, material: Material) -> list[Site]:
 def _second_hop(
     program: Program, call: Call, name: str, node: ast.expr, sure: bool, rng: Random
 ) -> Change | None:
-    snippets = missing(program.source.text, "_text_of", "_merged")
-    indent = program.source.indent(call.statement)
+    source, indent = program.source, program.source.indent(call.statement)
+    own, result = source.code(node), call.target or program.fresh("first")
+    own = own if sure else f"str({own})"
+    found = f"_text_of({result})[:{HOP_CHARS}]"
+    argument, what = rng.choice(
+        (
+            (f'" ".join(({own}, {found}))', f"its {name} and the first result's text"),
+            (found, "the first result's text"),
+            (f"_open_words({own}, {found})", f"what its {name} and the first result do not share"),
+        )
+    )
+    needs = ("_text_of", "_merged", *(("_open_words",) if "_open_words" in argument else ()))
+    snippets = missing(source.text, *needs)
     if snippets is None or indent is None:
         return None
-    source = program.source
-    first = call.target or program.fresh("first")
-    second = program.fresh("second")
-    found, own = f"_text_of({first})", source.code(node)
-    alone = rng.random() < 1 / 3
-    argument = found if alone else f'" ".join(({own if sure else f"str({own})"}, {found}))'
     start, end = source.span(call.node)
     changed = [Edit(*_relative(source.span(node), start), argument)]
-    # The merge drops what came already: asking for twice as many leaves room for what is new.
+    # The merge drops what came already: asking for more leaves room for what is new.
+    more = rng.choice(HOP_MORE)
     changed += [
-        Edit(*_relative(source.span(n), start), f"2 * {source.code(n)}") for n in _sizes(program, call)
+        Edit(*_relative(source.span(size), start), f"{source.code(size)} + {more}")
+        for size in _sizes(program, call)
     ]
     again = splice(source.text[start:end], changed)
+    lines = [
+        "try:",
+        f"    {result} = _merged({result}, {again})",
+        "except ToolError:",
+        "    pass  # the first result stands",
+    ]
     if call.target:
-        lines = [f"{second} = {again}", f"{first} = _merged({first}, {second})"]
         edits = [source.after(call.statement, lines, indent)]
     else:
-        lines = [f"{first} = {source.code(call.node)}", f"{second} = {again}"]
         edits = [
-            source.before(call.statement, lines, indent),
-            source.replace(call.node, f"_merged({first}, {second})"),
+            source.before(call.statement, [f"{result} = {source.code(call.node)}", *lines], indent),
+            source.replace(call.node, result),
         ]
-    what = "the first result's text" if alone else f"its {name} and the first result's text"
     return Change(
-        program.edited(edits, snippets), f"{call.tool} is called again with {what}; both results are shown"
+        program.edited([*edits, *program.importing("ToolError")], snippets),
+        f"{call.tool} is called again with {what}; both results are shown",
     )
 
 
