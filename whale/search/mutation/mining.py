@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from whale.search.mutation.calls import Call
 from whale.search.mutation.operator import Material
-from whale.search.mutation.program import Call, Program
+from whale.search.mutation.program import Program
 from whale.search.worked_examples import example_files
 
 SHARE = 0.6

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
+from whale.search.mutation.calls import Call
 from whale.search.mutation.mining import common_beginning, common_ending, replies_at
 from whale.search.mutation.operator import Change, Material, Operator, Site
-from whale.search.mutation.program import Call, Program
+from whale.search.mutation.program import Program
 from whale.search.mutation.source import Edit, literal
 
 TEMPERATURES = (0.0, 0.3, 0.7, 1.0)

@@ -4,8 +4,9 @@ import ast
 from functools import partial
 from random import Random
 
+from whale.search.mutation.calls import Call, Roles
 from whale.search.mutation.operator import Change, Material, Operator, Site
-from whale.search.mutation.program import Call, Program, Roles
+from whale.search.mutation.program import Program
 from whale.search.mutation.prompts import text_fields
 from whale.search.mutation.snippets import missing
 from whale.search.mutation.source import Edit, literal, splice

@@ -5,9 +5,10 @@ from functools import partial
 from random import Random
 from typing import TypeGuard
 
+from whale.search.mutation.calls import Call, Function, Roles
 from whale.search.mutation.mining import common_ending, replies_at
 from whale.search.mutation.operator import Change, Material, Operator, Site
-from whale.search.mutation.program import Call, Function, Program, Roles, blocks
+from whale.search.mutation.program import Program, blocks
 from whale.search.mutation.prompts import messages_of, text_fields
 from whale.search.mutation.sampling import strings_of
 from whale.search.mutation.snippets import missing
