@@ -4,8 +4,10 @@ Everything here is behind digests: `ensure_engine(weights)` and `ensure_trainer(
 whether it is in memory, in a checkpoint, or has to be trained again from recorded rollouts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+from transformers.utils import logging
 
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
@@ -15,7 +17,6 @@ from whale.config import Config
 from whale.domains.base import Domain, Task
 from whale.errors import CorruptLogError, WhaleError
 from whale.events import types as ev
-from whale.rollout.chat import ChatCodec
 from whale.rollout.episodes import Limits, Sampling, run_micro_batch
 from whale.rollout.models import resolve_model
 from whale.rollout.parquet import decode_trajectories
@@ -43,12 +44,13 @@ class Compute:
         self.reporter = reporter
         self.checkpoints = CheckpointStore(folder.checkpoints)
         self.model_path = resolve_model(config.model)
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers' bar for each load
         self.tasks: dict[str, list[Task]] = {split: list(tasks) for split, tasks in domain.splits().items()}
         self._engine: TransformersEngine | None = None
         self._trainer: Trainer | None = None
         self._worker: tuple[str, HarnessWorker] | None = None
         self._tier: Tier | None = None
-        self._probe: list[Sequence[int]] = []
+        self._probe: list[list[int]] = []
 
     def close(self) -> None:
         """End the worker; free the models."""
@@ -98,7 +100,7 @@ class Compute:
         sampling = self.config.sampling
         return run_micro_batch(
             engine,
-            ChatCodec(engine.tokenizer),
+            engine.chat,
             files,
             {tasks[e.task].id: tasks[e.task] for e in batch.episodes},
             specs,
@@ -123,8 +125,8 @@ class Compute:
                 device=settings.device,
                 dtype=settings.dtype,
                 threads=settings.threads or None,
+                version=state.model,
             )
-            self._engine.set_version(state.model)
         engine = self._engine
         if engine.weights_version == weights:
             return engine
@@ -227,7 +229,9 @@ class Compute:
         import torch
         from transformers import AutoModelForCausalLM
 
-        model = AutoModelForCausalLM.from_pretrained(self.model_path, dtype=torch.float32, local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(
+            self.model_path, dtype=torch.float32, local_files_only=True
+        )
         result: Mapping[str, Any] = model.state_dict()
         return result
 

@@ -47,6 +47,7 @@ class CommitAcceptance:
 
     serial: int
     candidate: str
+    revert: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +165,10 @@ def decide(state: State, config: Config) -> Command:
     if command:
         return command
     if state.acceptance_serial < 0:
-        return CommitAcceptance(0, INITIAL)
+        return CommitAcceptance(0, INITIAL, revert=False)
     if state.acceptance_pending:
-        return CommitAcceptance(state.acceptance_serial + 1, state.acceptance_pending[0])
+        candidate, revert = state.acceptance_pending
+        return CommitAcceptance(state.acceptance_serial + 1, candidate, revert)
     if state.phase is None:
         if state.revert_to is not None:
             return _revert(state)

@@ -22,9 +22,9 @@ from whale.alternation.units import MicroBatch
 from whale.config import Config
 from whale.domains.base import Domain
 from whale.errors import ConflictError, WhaleError
-from whale.events import EventLog, NewEvent, Recorded, VersionConflict, fold
+from whale.events import EventLog, LogError, NewEvent, Recorded, VersionConflict, fold
 from whale.events import types as ev
-from whale.harness_repo import CommitFacts, HarnessRepo
+from whale.harness_repo import CommitFacts, HarnessRepo, RepoError
 from whale.rollout.parquet import encode_trajectories
 from whale.rollout.types import Trajectory
 from whale.search.types import Proposer
@@ -107,7 +107,7 @@ class Runner:
                 self.execute(command)
         except ConflictError:
             raise  # the log belongs to another writer: nothing more is written to it
-        except WhaleError as error:
+        except (WhaleError, LogError, RepoError) as error:
             self._record_interruption(str(error))
             raise
 
@@ -183,7 +183,7 @@ class Runner:
     def _do_CommitAcceptance(self, command: d.CommitAcceptance) -> None:
         candidate = self.state.candidates[command.candidate]
         facts = self.commit_facts(candidate.id, "proposed/", cycle=self.state.cycle)
-        sha = self.repo.accept(command.serial, candidate.id, candidate.tree, facts)
+        sha = self.repo.accept(command.serial, candidate.id, candidate.tree, facts, revert=command.revert)
         self.append(
             f"accepted-commit/{command.serial}",
             ev.AcceptanceCommitted(serial=command.serial, candidate=candidate.id, tree=candidate.tree),
@@ -260,11 +260,13 @@ class Runner:
             event,
             seconds=round(time.monotonic() - started, 3),
         )
-        loss = "nothing passed, no update" if event.loss is None else f"loss {event.loss:.4f}"
+        loss = "no update" if event.loss is None else f"loss {event.loss:.4f}"
+        dropped = ", ".join(f"{count} {reason}" for reason, count in event.dropped.items() if count)
         self.reporter.advance(1, loss)
         self.reporter.end()
         self.reporter.note(
-            f"step {command.step}/{command.steps}: {event.passed} of {event.rollouts} passed, {loss}"
+            f"step {command.step}/{command.steps}: {event.passed} of {event.rollouts} passed"
+            f"{f' (dropped: {dropped})' if dropped else ''}, {loss}"
         )
 
     def _do_SaveCheckpoint(self, command: d.SaveCheckpoint) -> None:

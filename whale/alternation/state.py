@@ -95,8 +95,8 @@ class State:
     untracked_steps: tuple[TrainedStep, ...] = ()
     accepted: str | None = None
     acceptance_serial: int = -1
-    acceptance_pending: tuple[str, str] | None = None
-    """(candidate, tree) that Git's `accepted` does not name yet."""
+    acceptance_pending: tuple[str, bool] | None = None
+    """(candidate, whether it is a revert) that Git's `accepted` does not name yet."""
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
     barred: frozenset[str] = frozenset()
     # the open unit and the current phase's archive
@@ -270,7 +270,7 @@ def _accepted(state: State, event: ev.HarnessAccepted) -> State:
     return replace(
         state,
         accepted=event.candidate,
-        acceptance_pending=(event.candidate, event.tree),
+        acceptance_pending=(event.candidate, False),
         settled=True,
     )
 
@@ -283,7 +283,7 @@ def _reverted(state: State, event: ev.HarnessReverted) -> State:
     return replace(
         state,
         accepted=event.candidate,
-        acceptance_pending=(event.candidate, event.tree),
+        acceptance_pending=(event.candidate, True),
         barred=(state.barred - {event.tree}) | {event.barred},
         revert_to=None,
         revert_request="",

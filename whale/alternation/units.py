@@ -95,10 +95,10 @@ def training_steps(config: Config, n: int, cycle: int) -> list[sampler.Batch]:
 
 def training_unit(config: Config, n: int, cycle: int, step: int, candidate: str, weights: str) -> Unit:
     """Step `step` (from 1): B questions × G rollouts, a question's side by side (they share a prefix)."""
-    start, count = training_steps(config, n, cycle)[step - 1]
+    batch = training_steps(config, n, cycle)[step - 1]
     episodes = [
-        Episode(task, sample, derive_seed(config.seed, "train", start + offset, task, sample))
-        for offset, task in enumerate(sampler.take(config.seed, n, start, count))
+        Episode(task, sample, derive_seed(config.seed, "train", batch.start + offset, task, sample))
+        for offset, task in enumerate(sampler.take(config.seed, n, batch.start, batch.count))
         for sample in range(config.weights.rollouts_per_prompt)
     ]
     key = f"c{cycle:03d}/weight/s{step:04d}"

@@ -11,6 +11,10 @@ from pathlib import Path
 from whale.errors import WhaleError
 
 
+# Spinning OpenMP threads stall when a core is contested. Read when torch is loaded, so set before.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     sys.exit(run(arguments))
@@ -18,7 +22,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    import click
+    import typer
 
     from whale.cli.app import app
 
@@ -28,21 +32,38 @@ def run(arguments: list[str] | None = None) -> int:
         return result if isinstance(result, int) else 0
     except WhaleError as error:
         return _fail(str(error), error.exit_code)
-    except click.exceptions.Exit as error:
-        return error.exit_code
-    except click.exceptions.Abort:
-        return _fail("interrupted", 130)
-    except click.ClickException as error:
-        error.show(file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
+    except typer.Exit as error:
+        return int(error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted; nothing that was recorded is lost: `whale resume RUN` goes on", 130)
     except BrokenPipeError:
         # The reader went away (`whale events list demo | head`): not a failure. Nothing may be flushed again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        return _unexpected(error)
+        # Typer's usage errors, whichever Click they come from: they print themselves.
+        if hasattr(error, "show") and hasattr(error, "exit_code"):
+            error.show(file=sys.stderr)
+            return int(error.exit_code)
+        code = _store_failure(error)
+        return _unexpected(error) if code is None else _fail(str(error), code)
+
+
+def _store_failure(error: Exception) -> int | None:
+    """Exit code of an expected failure of the log or of the harness store, which know no exit codes."""
+    if "whale.events" in sys.modules:
+        from whale.events import CorruptLog, LogError, UnknownEvent
+
+        if isinstance(error, CorruptLog | UnknownEvent):
+            return 4
+        if isinstance(error, LogError):
+            return 1
+    if "whale.harness_repo" in sys.modules:
+        from whale.harness_repo import RepoError
+
+        if isinstance(error, RepoError):
+            return 1
+    return None
 
 
 def _fail(message: str, code: int) -> int:

@@ -37,7 +37,9 @@ def models_list(json: bool) -> None:
 def models_fetch(name: str) -> None:
     """Fetch the embedded model."""
     if name != EMBEDDED:
-        raise UsageError(f"models fetch {name}: only {EMBEDDED} can be fetched; give other models as a folder")
+        raise UsageError(
+            f"models fetch {name}: only {EMBEDDED} can be fetched; give other models as a folder"
+        )
     from whale.rollout.models import fetch_embedded
 
     print(fetch_embedded(lambda text: print(text, file=sys.stderr, flush=True)))
@@ -49,9 +51,7 @@ def doctor(json: bool) -> None:
     if json:
         print_json(rows)
         return
-    print_table(
-        ["what", "state", "detail"], [[row["what"], row["state"], row["detail"]] for row in rows]
-    )
+    print_table(["what", "state", "detail"], [[row["what"], row["state"], row["detail"]] for row in rows])
 
 
 def checks() -> list[dict[str, Any]]:
@@ -78,21 +78,22 @@ def _row(what: str, state: str, detail: str) -> dict[str, Any]:
 
 
 def _git() -> dict[str, Any]:
-    from whale.harness_repo import GitMissing, git_version
+    from whale.harness_repo import RepoError
+    from whale.harness_repo.cleanroom import git_executable
 
     try:
-        return _row("git", "ok", git_version())
-    except GitMissing as error:
+        return _row("git", "ok", git_executable())
+    except RepoError as error:
         return _row("git", "missing", str(error))
 
 
 def _sandbox() -> list[dict[str, Any]]:
-    from whale.rollout.sandbox.probe import probe_tiers
+    from whale.rollout.sandbox.probe import tier_faults
 
     return [
-        _row(f"sandbox {probe.tier}", "ok" if probe.works else "missing", probe.detail)
-        for probe in probe_tiers()
-        if probe.tier != "none"
+        _row(f"sandbox {tier}", "missing" if fault else "ok", fault or "an episode reaches nothing outside")
+        for tier, fault in tier_faults().items()
+        if tier != "none"
     ]
 
 
@@ -138,4 +139,6 @@ def _disk() -> dict[str, Any]:
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free / 2**30
-    return _row("disk", "ok" if free > 8 else "poor", f"{free:.1f} GB free under {folder}; the demo takes 5 GB")
+    return _row(
+        "disk", "ok" if free > 8 else "poor", f"{free:.1f} GB free under {folder}; the demo takes 5 GB"
+    )

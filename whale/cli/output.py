@@ -23,7 +23,8 @@ def printable(text: str) -> str:
 
 def console() -> Console:
     """Stdout. Rich honours NO_COLOR and drops colour when it is not a terminal."""
-    return Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+    # A pipe has no width: lines are for programs then, and are not folded.
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=200)
 
 
 def print_json(value: Any) -> None:

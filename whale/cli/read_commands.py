@@ -180,11 +180,12 @@ def _print_facts(candidate: Candidate) -> None:
         if value:
             print_text(f"  {name}: {value}")
     for score in candidate.scores:
+        failures = f", failures {json_module.dumps(score.failures)}" if score.failures else ""
         print_text(
             f"  score {score.score:.4f} [{score.low:.4f}, {score.high:.4f}], n = {score.n}, "
             f"weights {score.weights[:12]}, cycle {score.cycle}, {score.mean_turns:.2f} turns, "
             f"{score.mean_tokens:.1f} tokens, answer in harness-written text in {100 * score.fabricated:.0f} % "
-            f"of passes{', failures ' + json_module.dumps(score.failures) if score.failures else ''}"
+            f"of passes{failures}"
         )
 
 

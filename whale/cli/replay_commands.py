@@ -1,4 +1,4 @@
-"""`whale replay` and `whale events verify`: the state from the log alone, and all that it names, by digest."""
+"""`whale replay` and `whale events verify`: the state from the log alone, and what it names by digest."""
 
 from dataclasses import replace
 from typing import Any
@@ -97,6 +97,10 @@ def check_named(
     acceptances = [(e.serial, e.candidate, e.tree) for e in recorded if isinstance(e, ev.AcceptanceCommitted)]
     try:
         with HarnessRepo.open(folder.harnesses) as repo:
+            if state.acceptance_pending and len(repo.accepted()) > len(acceptances):
+                # Killed between Git's commit and its event: the commit is what the event will name.
+                pending = state.acceptance_pending[0]
+                acceptances.append((len(acceptances), pending, state.candidates[pending].tree))
             problems += repo.verify([*proposals, *acceptances])
     except RepoError as error:
         problems.append(str(error))
