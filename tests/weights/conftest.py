@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -16,8 +17,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 VOCABULARY = 48
 
 
-def tiny_llama(seed: int = 0, **changes: object) -> PreTrainedModel:
-    settings = {
+def tiny_llama(seed: int = 0, **changes: Any) -> PreTrainedModel:
+    settings: dict[str, Any] = {
         "vocab_size": VOCABULARY,
         "hidden_size": 32,
         "intermediate_size": 48,
@@ -51,8 +52,8 @@ def rollouts(n: int, seed: int = 0, shared: int = 6, own: int = 5) -> list[list[
 
 @pytest.fixture
 def trainer() -> Callable[..., Trainer]:
-    def build(seed: int = 0, model: PreTrainedModel | None = None, **settings: object) -> Trainer:
-        config = TrainerConfig(**{"lr": 1e-2, "threads": 1, "dtype": "float32", "device": "cpu", **settings})  # type: ignore[arg-type]  # settings vary by test
+    def build(seed: int = 0, model: PreTrainedModel | None = None, **settings: Any) -> Trainer:
+        config = TrainerConfig(**{"lr": 1e-2, "threads": 1, "dtype": "float32", "device": "cpu", **settings})
         return Trainer(tiny_llama(seed) if model is None else model, config)
 
     return build

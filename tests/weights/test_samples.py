@@ -109,9 +109,10 @@ def conversations(draw: st.DrawFn) -> Trajectory:
     turns: list[Turn] = []
     for _ in range(draw(st.integers(1, 6))):
         base: tuple[int, ...] = (1,)
-        if turns and draw(st.booleans()):
-            earlier = draw(st.sampled_from(turns))
-            base = earlier.prompt_ids + (earlier.output_ids if draw(st.booleans()) else ())
+        continues, with_output = draw(st.tuples(st.booleans(), st.booleans()))
+        if turns and continues:
+            earlier = turns[draw(st.integers(0, len(turns) - 1))]
+            base = earlier.prompt_ids + (earlier.output_ids if with_output else ())
         turns.append(turn(base + draw(ids), draw(ids)))
     return rollout(*turns, answer=draw(st.integers(0, len(turns) - 1)))
 
