@@ -117,6 +117,7 @@ class SqliteLog:
             raise CorruptLog(None, f"{self.path} is not an event log")
         if layout != LAYOUT:
             raise LogError(f"{self.path} has layout {layout}; this release knows layout {LAYOUT}")
+        self.head()  # the table is there and can be read
 
     def append(self, stream: str, events: Sequence[NewEvent], expected_version: int | None) -> list[Recorded]:
         """See `EventLog.append`."""

@@ -193,6 +193,8 @@ def in_our_words(path: Path) -> Iterator[None]:
         yield
     except PoolTimeout as error:
         raise LogBusy(f"{path}: another thread's append takes too long; nothing was written") from error
+    except UnicodeDecodeError as error:  # the driver's own message quotes what is damaged
+        raise CorruptLog(None, f"{path} is damaged: {error.object!r}") from error
     except (DBAPIError, sqlite3.Error) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
         raise _translated(path, cause) from error

@@ -267,6 +267,18 @@ def test_a_byte_changed_in_the_file_is_found_or_changes_nothing(data: st.DataObj
             assert isinstance(error, CorruptLog) or "layout" in str(error)
 
 
+def test_a_byte_that_makes_the_schema_no_utf8_is_corrupt() -> None:
+    # SQLite quotes the damage in its message, and the driver then fails to decode the message.
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        path = Path(folder) / "events.db"
+        with SqliteLog(path) as log:
+            filled(log)
+        path.write_bytes(path.read_bytes().replace(b"AUTOINCREMENT", b"A\x92TOINCREMENT"))
+        for readonly in (True, False):
+            with pytest.raises(CorruptLog, match="damaged"):
+                SqliteLog(path, readonly=readonly)
+
+
 def test_a_byte_that_makes_a_text_no_utf8_is_found_at_its_position() -> None:
     with fresh_sqlite() as log:
         filled(log)
