@@ -1,10 +1,12 @@
 """The sandbox's parts: tiers, the probe, the filter, frames, and what happens when the host dies."""
 
 import json
+import os
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,21 @@ def test_a_killed_host_takes_its_worker_and_episodes_along(tier: str) -> None:
 
     _, alive = psutil.wait_procs(family, timeout=20)
     assert alive == []
+
+
+def test_a_killed_hosts_folder_is_swept_and_a_live_ones_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / "whale-sandbox-left"
+    left.mkdir()
+    with host.HarnessWorker(tree("pass"), "none", LIMITS) as first:
+        for folder in (left, first._folder):
+            os.utime(folder, (0, 0))
+        with host.HarnessWorker(tree("pass"), "none", LIMITS):
+            assert not left.exists()
+            assert (first._folder / "tree" / "harness.py").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def instructions(code: bytes) -> list[tuple[int, int, int, int]]:

@@ -5,6 +5,7 @@ when that thread ends, the kernel ends the worker (`--die-with-parent`).
 """
 
 import contextlib
+import fcntl
 import itertools
 import os
 import selectors
@@ -34,6 +35,8 @@ from whale.rollout.sandbox.tiers import Tier, launch
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
+_STALE_SECONDS = 60.0
+_FOLDER_PREFIX = "whale-sandbox-"
 _CONTROL_FRAME = 1 << 16
 _INSIDE = ("worker", "episode", "loop", "frames", "seccomp", "landlock")
 
@@ -54,7 +57,9 @@ class HarnessWorker:
         self._unsaid: list[Message | Ended] = []
         self._selector = selectors.DefaultSelector()
         self._out_of_memory = _oom_kills()
-        self._folder = Path(tempfile.mkdtemp(prefix="whale-sandbox-"))
+        _sweep(Path(tempfile.gettempdir()))
+        self._folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
+        self._mark = _mark(self._folder)
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._control, remote = socket.socketpair()
         self._reader = frames.FrameReader(_CONTROL_FRAME)
@@ -185,6 +190,9 @@ class HarnessWorker:
             self._stop(self._process)
         self._errors.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        if self._mark >= 0:
+            os.close(self._mark)
+            self._mark = -1
 
     @staticmethod
     def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -325,6 +333,27 @@ def start_worker(
 
         tier = best_tier()
     return HarnessWorker(files, tier, limits)
+
+
+def _mark(folder: Path) -> int:
+    """Lock a folder for as long as this process lives; returns the lock's descriptor."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+def _sweep(parent: Path) -> None:
+    """Remove the folders that killed hosts have left: old ones that no process holds locked."""
+    for folder in parent.glob(f"{_FOLDER_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime < _STALE_SECONDS:
+                continue
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(descriptor)
 
 
 def _write_library(folder: Path) -> None:
