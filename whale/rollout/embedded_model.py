@@ -89,7 +89,7 @@ def convert_gguf(gguf: Path, folder: Path) -> None:
     import transformers
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    transformers.utils.logging.disable_progress_bar()  # the caller reports progress
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the caller reports
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     source = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     # transformers refuses to save a model that it read as quantised: rebuild it from a clean config.

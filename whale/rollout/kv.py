@@ -139,12 +139,16 @@ def grouped_attention(
     """Grouped-query attention that never repeats keys: a group's heads become queries of one KV head.
 
     query (B, heads, Q, D), key and value (B, kv_heads, L, D), attention_mask (B, 1, Q, L) or None, which
-    means that every query sees every key.
+    means plain causal attention without padding, the last query seeing all keys.
     """
     if kwargs.get("softcap") or kwargs.get("s_aux") is not None:
         raise NotImplementedError("attention with soft-capping or sinks")
     batch, heads, length, dim = query.shape
     groups = heads // key.shape[1]
+    if attention_mask is None and length > 1:
+        shape = (length, key.shape[2])
+        causal = torch.ones(shape, dtype=torch.bool, device=query.device).tril(shape[1] - length)
+        attention_mask = causal[None, None]
     if attention_mask is not None and length > 1 and groups > 1:
         attention_mask = attention_mask.repeat(1, 1, groups, 1)
     output = torch.nn.functional.scaled_dot_product_attention(

@@ -27,7 +27,7 @@ def write_tiny_model(folder: str | os.PathLike[str], seed: int = 0) -> Path:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     folder = Path(folder)
-    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers' own
     tokenizer = _tiny_tokenizer()
     config = LlamaConfig(
         vocab_size=len(tokenizer),

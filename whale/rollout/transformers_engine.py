@@ -201,7 +201,7 @@ def _load(path: Path, dtype: torch.dtype, device: torch.device) -> tuple[Any, An
     import transformers
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers' own
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
         model = AutoModelForCausalLM.from_pretrained(
