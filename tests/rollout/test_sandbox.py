@@ -100,11 +100,11 @@ def test_a_killed_hosts_folder_is_swept_and_a_live_ones_is_not(
     left = tmp_path / "whale-sandbox-left"
     left.mkdir()
     with host.HarnessWorker(tree("pass"), "none", LIMITS) as first:
-        for folder in (left, first._folder):
+        for folder in (left, first._folder.path):
             os.utime(folder, (0, 0))
         with host.HarnessWorker(tree("pass"), "none", LIMITS):
             assert not left.exists()
-            assert (first._folder / "tree" / "harness.py").exists()
+            assert (first._folder.path / "tree" / "harness.py").exists()
     assert list(tmp_path.iterdir()) == []
 
 

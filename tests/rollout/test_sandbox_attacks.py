@@ -254,7 +254,7 @@ def test_closing_a_worker_leaves_no_process_and_no_file() -> None:
         rollouts(worker, [GOOD, {"attack": "while True: pass"}])
         for _ in range(3):
             worker.open_episode({"attack": "while True: pass"}, seed=0)
-        folder = worker._folder  # the guarantee is about it
+        folder = worker._folder.path  # the guarantee is about it
 
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
     assert not folder.exists()

@@ -5,23 +5,22 @@ when that thread ends, the kernel ends the worker (`--die-with-parent`).
 """
 
 import contextlib
-import fcntl
 import itertools
 import os
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
 from whale.rollout.errors import WorkerDied
 from whale.rollout.sandbox import frames
+from whale.rollout.sandbox.folder import WorkerFolder
 from whale.rollout.sandbox.limits import Limits
 from whale.rollout.sandbox.process import (
     Ended,
@@ -35,10 +34,7 @@ from whale.rollout.sandbox.tiers import Tier, launch
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
-_STALE_SECONDS = 60.0
-_FOLDER_PREFIX = "whale-sandbox-"
 _CONTROL_FRAME = 1 << 16
-_INSIDE = ("worker", "episode", "loop", "frames", "seccomp", "landlock")
 
 
 class HarnessWorker:
@@ -57,9 +53,7 @@ class HarnessWorker:
         self._unsaid: list[Message | Ended] = []
         self._selector = selectors.DefaultSelector()
         self._out_of_memory = _oom_kills()
-        _sweep(Path(tempfile.gettempdir()))
-        self._folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
-        self._mark = _mark(self._folder)
+        self._folder = WorkerFolder(files)
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._control, remote = socket.socketpair()
         self._reader = frames.FrameReader(_CONTROL_FRAME)
@@ -68,15 +62,13 @@ class HarnessWorker:
         """The worker's process id as the host sees it, 0 if the kernel does not say."""
         try:
             with remote:
-                self._start(files, remote)
+                self._start(remote)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, files: Mapping[str, bytes], remote: socket.socket) -> None:
-        _write_library(self._folder / "lib")
-        _write_tree(self._folder / "tree", files)
-        plan = launch(self.tier, self._folder)
+    def _start(self, remote: socket.socket) -> None:
+        plan = launch(self.tier, self._folder.path)
         pass_credentials(self._control)
         self._process = subprocess.Popen(
             plan.argv,
@@ -189,10 +181,7 @@ class HarnessWorker:
         if self._process is not None:
             self._stop(self._process)
         self._errors.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        if self._mark >= 0:
-            os.close(self._mark)
-            self._mark = -1
+        self._folder.remove()
 
     @staticmethod
     def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -333,51 +322,6 @@ def start_worker(
 
         tier = best_tier()
     return HarnessWorker(files, tier, limits)
-
-
-def _mark(folder: Path) -> int:
-    """Lock a folder for as long as this process lives; returns the lock's descriptor."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    return descriptor
-
-
-def _sweep(parent: Path) -> None:
-    """Remove the folders that killed hosts have left: old ones that no process holds locked."""
-    for folder in parent.glob(f"{_FOLDER_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime < _STALE_SECONDS:
-                continue
-            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(descriptor)
-
-
-def _write_library(folder: Path) -> None:
-    """Write what exists of WHALE inside: the harness contract and the worker's own modules."""
-    here = Path(__file__).parent
-    contract = here.parent.parent / "harness"
-    sources = {f"whale/rollout/sandbox/{name}.py": here / f"{name}.py" for name in _INSIDE}
-    sources |= {f"whale/harness/{name}.py": contract / f"{name}.py" for name in ("__init__", "api")}
-    for path in ("whale", "whale/rollout", "whale/rollout/sandbox", "whale/harness"):
-        (folder / path).mkdir(parents=True)
-        (folder / path / "__init__.py").touch()
-    for path, source in sources.items():
-        shutil.copyfile(source, folder / path)
-
-
-def _write_tree(folder: Path, files: Mapping[str, bytes]) -> None:
-    folder.mkdir()
-    for name, content in files.items():
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or not path.parts:
-            raise ValueError(f"not a path inside a harness tree: {name!r}")
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
 
 
 def _oom_kills() -> int:
