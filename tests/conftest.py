@@ -4,6 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.runs import toy_config, toy_model, whale
+
+__all__ = ["toy_config", "toy_model", "whale"]
+
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:

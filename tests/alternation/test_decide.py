@@ -45,9 +45,7 @@ class Machine:
         self.trace: list[str] = []
         self.batches: list[str] = []
         splits = {"weight": 7, "harness": 4, "validation": 5, "test": 3}
-        self.record(
-            ev.RunStarted(name="r", config=to_builtins(settings), model="w0", data="d", splits=splits)
-        )
+        self.record(ev.RunStarted(name="r", config=to_builtins(settings), model="w0", data="d", splits=splits))
 
     def record(self, event: ev.Event, key: str = "", stream: str = "run") -> None:
         self.state = reduce(self.state, Recorded(event, key, stream))
@@ -55,9 +53,7 @@ class Machine:
     def outcomes(self, batch: units.MicroBatch) -> list[ev.Outcome]:
         rate = self.scores.get(batch.candidate, 0.0)
         return [
-            ev.Outcome(
-                f"{batch.split}-{e.task}", e.sample, float(e.task < rate * 4), "ok", 2, 5, 50, False, False
-            )
+            ev.Outcome(f"{batch.split}-{e.task}", e.sample, float(e.task < rate * 4), "ok", 2, 5, 50, False, False)
             for e in batch.episodes
         ]
 
@@ -69,9 +65,7 @@ class Machine:
                 return False
             case d.ProposeInitial():
                 self.record(
-                    ev.HarnessProposed(
-                        candidate="h0", tree="t-h0", parents=[], proposer="domain", cycle=0, iteration=0
-                    )
+                    ev.HarnessProposed(candidate="h0", tree="t-h0", parents=[], proposer="domain", cycle=0, iteration=0)
                 )
             case d.Commit(candidate):
                 self.record(ev.HarnessCommitted(candidate=candidate))
@@ -136,9 +130,7 @@ class Machine:
             case d.Settle():
                 best = max(self.state.phase_scores.values(), key=lambda s: s.score)
                 if best.candidate == self.state.accepted:
-                    self.record(
-                        ev.HarnessRetained(cycle=self.state.cycle, candidate=best.candidate, score=best.score)
-                    )
+                    self.record(ev.HarnessRetained(cycle=self.state.cycle, candidate=best.candidate, score=best.score))
                 else:
                     self.record(
                         ev.HarnessAccepted(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.alternation.conftest import WhaleProcess, command, environment
 from tests.alternation.kill_at import POINTS
+from tests.runs import WhaleProcess, command, environment
 from whale.alternation.run_folder import RunFolder
 from whale.events import types as ev
 

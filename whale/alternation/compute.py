@@ -229,9 +229,7 @@ class Compute:
         import torch
         from transformers import AutoModelForCausalLM
 
-        model = AutoModelForCausalLM.from_pretrained(
-            self.model_path, dtype=torch.float32, local_files_only=True
-        )
+        model = AutoModelForCausalLM.from_pretrained(self.model_path, dtype=torch.float32, local_files_only=True)
         result: Mapping[str, Any] = model.state_dict()
         return result
 

@@ -13,21 +13,13 @@ def answer(state: State, key: str, request: ev.Event) -> ev.ControlHandled:
     done = state.status == "completed"
     match request:
         case ev.PauseRequested():
-            return (
-                handled("pause", "nothing to do", "the run is complete")
-                if done
-                else handled("pause", "paused")
-            )
+            return handled("pause", "nothing to do", "the run is complete") if done else handled("pause", "paused")
         case ev.ResumeRequested():
             if done:
                 return handled("resume", "nothing to do", "the run is complete")
             return handled("resume", "resumed")
         case ev.StopRequested():
-            return (
-                handled("stop", "nothing to do", "the run is complete")
-                if done
-                else handled("stop", "stopped")
-            )
+            return handled("stop", "nothing to do", "the run is complete") if done else handled("stop", "stopped")
         case ev.RevertRequested(candidate=candidate):
             known = state.candidates.get(candidate)
             if known is None:
@@ -36,9 +28,7 @@ def answer(state: State, key: str, request: ev.Event) -> ev.ControlHandled:
                 return handled("revert", "refused", f"{candidate} is not a valid harness: {known.reason}")
             if known.tree == state.accepted_tree:
                 return handled("revert", "nothing to do", f"{candidate} is the accepted harness")
-            when = (
-                "now" if state.phase is None else f"when the {state.phase} phase of cycle {state.cycle} ends"
-            )
+            when = "now" if state.phase is None else f"when the {state.phase} phase of cycle {state.cycle} ends"
             return handled("revert", "scheduled", f"{candidate} takes effect {when}")
         case ev.ProposalSubmitted(title=title):
             if done:

@@ -257,9 +257,7 @@ def _harness_phase(state: State, config: Config) -> Command:
     assert state.accepted is not None
     ended = Append(
         f"c{cycle:03d}/harness/ended",
-        ev.PhaseEnded(
-            cycle=cycle, phase="harness", reason="budget" if iterations(config) else "no budget: I = 0"
-        ),
+        ev.PhaseEnded(cycle=cycle, phase="harness", reason="budget" if iterations(config) else "no budget: I = 0"),
     )
     if state.settled or not iterations(config):
         return ended
@@ -303,14 +301,10 @@ def _evaluation_phase(state: State, config: Config) -> Command:
     assert state.accepted is not None
     if not any(e.cycle == cycle and e.split == "validation" for e in state.evaluations):
         return _evaluate(state, config, cycle, "validation", state.accepted, state.weights)
-    return Append(
-        f"c{cycle:03d}/evaluate/ended", ev.PhaseEnded(cycle=cycle, phase="evaluate", reason="complete")
-    )
+    return Append(f"c{cycle:03d}/evaluate/ended", ev.PhaseEnded(cycle=cycle, phase="evaluate", reason="complete"))
 
 
-def _evaluate(
-    state: State, config: Config, cycle: int, split: Split, candidate: str, weights: str
-) -> Command:
+def _evaluate(state: State, config: Config, cycle: int, split: Split, candidate: str, weights: str) -> Command:
     tree = state.candidates[candidate].tree
     for earlier in state.evaluations:
         if (earlier.split, earlier.tree, earlier.weights) == (split, tree, weights):

@@ -159,9 +159,7 @@ class Runner:
         request = self.state.requests[command.request]
         handled = answer(self.state, command.request, request)
         self.append(f"handled/{command.request}", handled)
-        self.reporter.note(
-            f"{handled.kind}: {handled.outcome}{' - ' if handled.detail else ''}{handled.detail}"
-        )
+        self.reporter.note(f"{handled.kind}: {handled.outcome}{' - ' if handled.detail else ''}{handled.detail}")
 
     def _do_ProposeInitial(self, command: d.ProposeInitial) -> None:
         tree = self.repo.write_tree(self.domain.h0())

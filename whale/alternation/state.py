@@ -324,9 +324,7 @@ def _interrupted(state: State, event: ev.RunInterrupted) -> State:
 
 def _handled(state: State, event: ev.ControlHandled) -> State:
     request = state.requests.get(event.request)
-    state = replace(
-        state, requests={key: value for key, value in state.requests.items() if key != event.request}
-    )
+    state = replace(state, requests={key: value for key, value in state.requests.items() if key != event.request})
     match event.outcome:
         case "paused":
             return replace(state, status="paused")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from whale.errors import WhaleError
 
-
 # Spinning OpenMP threads stall when a core is contested. Read when torch is loaded, so set before.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -52,10 +51,12 @@ def run(arguments: list[str] | None = None) -> int:
 def _store_failure(error: Exception) -> int | None:
     """Exit code of an expected failure of the log or of the harness store, which know no exit codes."""
     if "whale.events" in sys.modules:
-        from whale.events import CorruptLog, LogError, UnknownEvent
+        from whale.events import CorruptLog, KeyConflict, LogBusy, LogError, UnknownEvent, VersionConflict
 
         if isinstance(error, CorruptLog | UnknownEvent):
             return 4
+        if isinstance(error, VersionConflict | KeyConflict | LogBusy):
+            return 3
         if isinstance(error, LogError):
             return 1
     if "whale.harness_repo" in sys.modules:

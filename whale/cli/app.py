@@ -18,9 +18,7 @@ models_app = typer.Typer(help="List and fetch models.", no_args_is_help=True)
 app.add_typer(events_app, name="events", rich_help_panel="See")
 app.add_typer(models_app, name="models", rich_help_panel="Machine")
 
-Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's name in ./runs (or $WHALE_RUNS), or its path.")
-]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name in ./runs (or $WHALE_RUNS), or its path.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 Sets = Annotated[
@@ -60,9 +58,7 @@ def init(
 @app.command(rich_help_panel="Run")
 def run(
     config: Annotated[Path, typer.Argument(help="The config file.")] = Path("whale.toml"),
-    name: Annotated[
-        str | None, typer.Option("--name", "-n", help="The run's name; default: the file's.")
-    ] = None,
+    name: Annotated[str | None, typer.Option("--name", "-n", help="The run's name; default: the file's.")] = None,
     set_: Sets = None,
     quiet: Quiet = False,
 ) -> None:
@@ -153,9 +149,7 @@ def lineage(
 @app.command(rich_help_panel="See")
 def diff(
     run: Run,
-    a: Annotated[
-        str, typer.Argument(help="A harness: candidate id, accepted~1, c003, a commit.")
-    ] = "accepted~1",
+    a: Annotated[str, typer.Argument(help="A harness: candidate id, accepted~1, c003, a commit.")] = "accepted~1",
     b: Annotated[str, typer.Argument(help="Another one.")] = "accepted",
     json: Json = False,
 ) -> None:

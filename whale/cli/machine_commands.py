@@ -37,9 +37,7 @@ def models_list(json: bool) -> None:
 def models_fetch(name: str) -> None:
     """Fetch the embedded model."""
     if name != EMBEDDED:
-        raise UsageError(
-            f"models fetch {name}: only {EMBEDDED} can be fetched; give other models as a folder"
-        )
+        raise UsageError(f"models fetch {name}: only {EMBEDDED} can be fetched; give other models as a folder")
     from whale.rollout.models import fetch_embedded
 
     print(fetch_embedded(lambda text: print(text, file=sys.stderr, flush=True)))
@@ -139,6 +137,4 @@ def _disk() -> dict[str, Any]:
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free / 2**30
-    return _row(
-        "disk", "ok" if free > 8 else "poor", f"{free:.1f} GB free under {folder}; the demo takes 5 GB"
-    )
+    return _row("disk", "ok" if free > 8 else "poor", f"{free:.1f} GB free under {folder}; the demo takes 5 GB")

@@ -11,9 +11,7 @@ from rich.text import Text
 
 ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80, 0xA0)) if code not in (9, 10)}
 # Bidirectional controls can show text in another order than it has.
-ESCAPES |= {
-    code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F)
-}
+ESCAPES |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F)}
 
 
 def printable(text: str) -> str:

@@ -69,11 +69,11 @@ def lineage(run: str, json: bool, accepted: bool, cycle: int | None) -> None:
     """Every proposal, from the log; the graph from Git."""
     folder = RunFolder.find(run)
     state = folder.state()
+    taken = ever_accepted(folder) if accepted else []
     chosen = [
         candidate
         for candidate in state.candidates.values()
-        if (cycle is None or candidate.cycle == cycle)
-        and (not accepted or candidate.id in ever_accepted(folder))
+        if (cycle is None or candidate.cycle == cycle) and (not accepted or candidate.id in taken)
     ]
     if json:
         print_json([_candidate_json(state, candidate) for candidate in chosen])
@@ -90,9 +90,7 @@ def ever_accepted(folder: RunFolder) -> list[str]:
     """Candidates that were accepted at some time, in order."""
     log = folder.open_log(readonly=True)
     try:
-        return [
-            r.event.candidate for r in log.read(stream="run") if isinstance(r.event, ev.AcceptanceCommitted)
-        ]
+        return [r.event.candidate for r in log.read(stream="run") if isinstance(r.event, ev.AcceptanceCommitted)]
     finally:
         log.close()
 
@@ -142,9 +140,7 @@ def show(run: str, harness: str, json: bool, rollouts: int) -> None:
     state = folder.state()
     try:
         with HarnessRepo.open(folder.harnesses) as repo:
-            candidate_id = (
-                harness if harness in state.candidates else repo.candidate_of(repo.resolve(harness))
-            )
+            candidate_id = harness if harness in state.candidates else repo.candidate_of(repo.resolve(harness))
             if candidate_id is None or candidate_id not in state.candidates:
                 raise UsageError(f"{folder.name}: {harness} names no candidate of this run")
             candidate = state.candidates[candidate_id]

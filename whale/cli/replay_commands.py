@@ -55,9 +55,7 @@ def replay(run: str, at: int | None, deep: bool, json: bool, quiet: bool) -> Non
     if at is None:
         checked = check_named(folder, state, recorded, problems)
         if deep and not problems:
-            checked["steps trained again"] = deep_replay(
-                folder, state, recorded, problems, reporter(quiet) or Silent()
-            )
+            checked["steps trained again"] = deep_replay(folder, state, recorded, problems, reporter(quiet) or Silent())
     position = head.position if at is None else at
     if json:
         print_json(
@@ -75,9 +73,7 @@ def replay(run: str, at: int | None, deep: bool, json: bool, quiet: bool) -> Non
         raise CorruptLogError(f"{folder.path}: " + "; ".join(problems[:5]))
 
 
-def check_named(
-    folder: RunFolder, state: State, recorded: list[ev.Event], problems: list[str]
-) -> dict[str, int]:
+def check_named(folder: RunFolder, state: State, recorded: list[ev.Event], problems: list[str]) -> dict[str, int]:
     """What the log names must be there, with the digest that it names."""
     from whale.harness_repo import HarnessRepo, RepoError
     from whale.weights.checkpoints import CheckpointStore
@@ -112,9 +108,7 @@ def check_named(
     }
 
 
-def deep_replay(
-    folder: RunFolder, state: State, recorded: list[ev.Event], problems: list[str], progress: Any
-) -> int:
+def deep_replay(folder: RunFolder, state: State, recorded: list[ev.Event], problems: list[str], progress: Any) -> int:
     """Train every step again from its recorded rollouts; each θ must come out with the digest in the log."""
     from whale.alternation.compute import Compute
     from whale.alternation.decide import config_of
@@ -131,9 +125,7 @@ def deep_replay(
         if isinstance(event, ev.RolloutsRecorded) and event.purpose == "train":
             batches.append(event.artifact)
         elif isinstance(event, ev.StepTrained):
-            again = compute.train_recorded(
-                trainer, TrainedStep(event.cycle, event.step, tuple(batches), event.weights)
-            )
+            again = compute.train_recorded(trainer, TrainedStep(event.cycle, event.step, tuple(batches), event.weights))
             batches = []
             steps += 1
             progress.advance(steps)

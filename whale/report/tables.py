@@ -159,9 +159,7 @@ def print_summary(folder: RunFolder) -> None:
             )
     for intervention in state.interventions:
         out.print(f"human intervention: {intervention}", markup=False)
-    cells = [
-        [purpose, str(t.rollouts), str(t.generated), str(t.prompted)] for purpose, t in state.totals.items()
-    ]
+    cells = [[purpose, str(t.rollouts), str(t.generated), str(t.prompted)] for purpose, t in state.totals.items()]
     if cells:
         whole = total(state)
         cells.append(["total", str(whole.rollouts), str(whole.generated), str(whole.prompted)])

@@ -11,7 +11,7 @@ import tomli_w
 
 from whale.rollout.models import write_tiny_model
 
-TOY = Path(__file__).parents[1] / "toy" / "domain.py"
+TOY = Path(__file__).parent / "toy" / "domain.py"
 
 
 @pytest.fixture(scope="session")
