@@ -9,10 +9,11 @@ from whale.alternation.units import derive_seed
 from whale.domains.base import SPLITS
 from whale.events import NewEvent
 from whale.events import types as ev
-from whale.harness.validation import check_source, check_space
+from whale.harness.validation import check_source
 from whale.harness_repo import RepoError
 from whale.rollout.parquet import decode_trajectories
 from whale.search.acceptance import acceptance_rule
+from whale.search.gate import clean, gate
 from whale.search.scoring import summarise
 from whale.search.types import Archive, ArchiveEntry, PassedRollout, Proposal
 from whale.search.worked_examples import passed_rollout
@@ -20,8 +21,8 @@ from whale.search.worked_examples import passed_rollout
 if TYPE_CHECKING:
     from whale.alternation.runner import Runner
 
-MAX_TEXT = 2000
-"""Characters that the log keeps of each text of a proposer."""
+MAX_REASON = 2000
+"""Characters that the log keeps of a candidate's error."""
 
 
 # --- gates ---
@@ -41,7 +42,7 @@ def validate(runner: "Runner", command: d.Validate) -> None:
         result = recorded.outcomes[0]
         if result.status != "ok":
             detail = decode_trajectories(runner.folder.artifacts.get(recorded.artifact))[0].reason
-            reason = f"smoke run: {result.status}: {detail}"[:MAX_TEXT]
+            reason = f"smoke run: {result.status}: {detail}"[:MAX_REASON]
     runner.append(
         f"validated/{candidate}",
         ev.HarnessValidated(candidate=candidate, valid=reason is None, reason=reason or ""),
@@ -52,13 +53,8 @@ def validate(runner: "Runner", command: d.Validate) -> None:
 
 def source_problem(runner: "Runner", files: Mapping[str, bytes]) -> str | None:
     """Why a tree may not be run at all: not a harness, outside the search space, or smuggled answers."""
-    reason = check_source(files) or check_space(files, runner.domain.h0(), runner.config.search.space)
-    if reason is None:
-        for path, content in files.items():
-            leak = runner.domain.leak(content.decode("utf-8", "replace"))
-            if leak:
-                return f"{path}: {leak}"
-    return reason
+    domain = runner.domain
+    return gate(files, base=domain.h0(), space=runner.config.search.space, check_source=check_source, leak=domain.leak)
 
 
 # --- proposals ---
@@ -82,7 +78,8 @@ def propose(runner: "Runner", command: d.Propose) -> None:
     events: list[NewEvent] = []
     problems: list[str] = []
 
-    def add(candidate: str, proposal: Proposal, proposer: str, request: str = "") -> None:
+    def add(candidate: str, raw: Proposal, proposer: str, request: str = "") -> None:
+        proposal = clean(raw)
         try:
             tree = runner.repo.write_tree(proposal.files)
         except RepoError as error:
@@ -96,10 +93,10 @@ def propose(runner: "Runner", command: d.Propose) -> None:
             proposer=proposer,
             cycle=cycle,
             iteration=iteration,
-            title=proposal.title[:200],
-            hypothesis=proposal.hypothesis[:MAX_TEXT],
-            axis=proposal.axis[:200],
-            changes=proposal.changes[:MAX_TEXT],
+            title=proposal.title,
+            hypothesis=proposal.hypothesis,
+            axis=proposal.axis,
+            changes=proposal.changes,
             duplicate_of=known.get(tree),
             request=request,
         )
