@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whale.errors import UsageError, WhaleError
+from whale.rollout.packed_linear import pack_linears
 from whale.rollout.tiny_model import write_tiny_model
 from whale.rollout.token_sampling import next_tokens, uniforms
 from whale.rollout.transformers_engine import TransformersEngine, resolve_dtype
@@ -81,9 +82,7 @@ def test_logprobs_are_those_of_a_full_forward_pass(engine: TransformersEngine) -
 
 @given(picked=st.permutations(range(12)), count=st.integers(1, 12))
 @settings(max_examples=15, deadline=None)
-def test_a_row_does_not_depend_on_its_batch(
-    engine: TransformersEngine, picked: list[int], count: int
-) -> None:
+def test_a_row_does_not_depend_on_its_batch(engine: TransformersEngine, picked: list[int], count: int) -> None:
     requests = mixed_requests()
     chosen = picked[:count]
     together = engine.session().generate([requests[i] for i in chosen])
@@ -151,9 +150,7 @@ def test_little_memory_splits_a_call_and_keeps_no_more_than_the_bound(tiny_model
     small = TransformersEngine(tiny_model, dtype="float32", threads=1, kv_bytes=300 * 512)
     large = TransformersEngine(tiny_model, dtype="float32", threads=1)
     session = small.session()
-    for a, b in zip(
-        session.generate(mixed_requests()), large.session().generate(mixed_requests()), strict=True
-    ):
+    for a, b in zip(session.generate(mixed_requests()), large.session().generate(mixed_requests()), strict=True):
         assert_close(a, b)
     assert 0 < sum(block.nbytes for block in session._blocks) <= 300 * 512
 
@@ -273,9 +270,7 @@ def test_a_request_beyond_the_context_is_refused_before_anything_is_computed(
     engine: TransformersEngine,
 ) -> None:
     session = engine.session()
-    with pytest.raises(
-        WhaleError, match="1020 prompt tokens and 8 new ones exceed the model's context of 1024"
-    ):
+    with pytest.raises(WhaleError, match="1020 prompt tokens and 8 new ones exceed the model's context of 1024"):
         session.generate([ask(ids(0, 5)), ask(ids(0, 1020), 8)])
     assert session.prefilled == 0
     with pytest.raises(WhaleError, match="context"):
@@ -358,6 +353,20 @@ def test_a_long_sequence_has_the_same_logprobs_in_pieces(
     whole = engine.logprobs([ids(0, 70)])[0]
     monkeypatch.setattr("whale.rollout.transformers_engine._LOGPROB_TOKENS", 16)
     assert np.allclose(engine.logprobs([ids(0, 70)])[0], whole, atol=TOLERANCE)
+
+
+def test_packed_weights_follow_the_plain_ones() -> None:
+    plain = torch.nn.Linear(24, 40)
+    model = torch.nn.Sequential(plain)
+    assert pack_linears(model) == 1
+    assert [name for name, _ in model.named_parameters()] == ["0.weight", "0.bias"]
+    x = torch.randn(3, 5, 24)
+    with torch.no_grad():
+        for _ in range(3):
+            plain.weight.mul_(-2)
+            assert torch.allclose(model(x), plain(x), atol=1e-5)
+    model(x).sum().backward()
+    assert plain.weight.grad is not None
 
 
 def test_a_folder_without_a_model_is_a_usage_error(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from whale.errors import UsageError, WhaleError
 from whale.rollout.chat import ChatCodec
 from whale.rollout.decoding import ContextError, TransformersSession
 from whale.rollout.kv import ATTENTION, KVShape
+from whale.rollout.packed_linear import pack_linears
 
 _LOGPROB_TOKENS = 512
 """Tokens per forward pass of `logprobs`: bounds the logits, which are vocabulary times that."""
@@ -59,6 +60,7 @@ class TransformersEngine:
             # cuBLAS reads it once, at its first product.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self.model, self.tokenizer = _load(path, self.dtype, self.device)
+        pack_linears(self.model)
         self.context_length, self.kv_shape = _limits(self.model, self.dtype, self.device)
         self.chat = ChatCodec(self.tokenizer, _eos_ids(self.model.generation_config))
         """Encodes and decodes for this model; holds the stop ids."""
@@ -82,9 +84,7 @@ class TransformersEngine:
         self._sessions.add(session)
         return session
 
-    def forward(
-        self, ids_BQ: Tensor, mask_B1QL: Tensor | None, positions_BQ: Tensor, cache: Any, keep: int
-    ) -> Tensor:
+    def forward(self, ids_BQ: Tensor, mask_B1QL: Tensor | None, positions_BQ: Tensor, cache: Any, keep: int) -> Tensor:
         """Return the logits (B, keep, V) of the last `keep` of Q tokens."""
         logits: Tensor = self.model(
             input_ids=ids_BQ,
@@ -286,8 +286,6 @@ def _match(
             )
         for other, twin in given[1:]:
             if twin.data_ptr() != tensor.data_ptr() and not torch.equal(twin, tensor):
-                raise WhaleError(
-                    f"the new weights do not fit the engine's model: {name} and {other} are tied"
-                )
+                raise WhaleError(f"the new weights do not fit the engine's model: {name} and {other} are tied")
         chosen.append((parameter, tensor))
     return chosen
