@@ -36,18 +36,14 @@ def strings_of(task: Task) -> set[str]:
 
 
 def test_no_subject_answer_or_entity_of_one_split_is_in_another(domain: SearchQADomain) -> None:
-    strings = {
-        split: set().union(*(strings_of(task) for task in tasks)) for split, tasks in domain.splits().items()
-    }
+    strings = {split: set().union(*(strings_of(task) for task in tasks)) for split, tasks in domain.splits().items()}
     assert all(strings.values())
     for one, other in combinations(SPLITS, 2):
         assert not strings[one] & strings[other], (one, other)
 
 
 def test_no_question_text_is_in_two_splits_or_twice_in_one(domain: SearchQADomain) -> None:
-    texts = Counter(
-        normalise(task.public["question"]) for tasks in domain.splits().values() for task in tasks
-    )
+    texts = Counter(normalise(task.public["question"]) for tasks in domain.splits().values() for task in tasks)
     ids = Counter(task.id for tasks in domain.splits().values() for task in tasks)
     assert max(texts.values()) == 1
     assert max(ids.values()) == 1
@@ -209,9 +205,7 @@ def test_the_attribution_that_the_licences_ask_for_lies_beside_the_data() -> Non
 )
 def test_the_shipped_facts_are_what_the_build_script_makes(tmp_path: Path) -> None:
     output = tmp_path / "facts.json"
-    subprocess.run(
-        [sys.executable, "-m", "whale.domains.searchqa.build_facts", "--output", str(output)], check=True
-    )
+    subprocess.run([sys.executable, "-m", "whale.domains.searchqa.build_facts", "--output", str(output)], check=True)
     built = json.loads(output.read_text("utf-8"))
     shipped = json.loads((Path(facts.__file__).parent / "facts.json").read_text("utf-8"))
     assert built == shipped

@@ -16,9 +16,7 @@ def rollout(domain: Domain, task: Task, text: str, *, finish: FinishReason = "st
     verdict = domain.verify(task, Completion("", text))
     turn = Turn((1,), (2,), (-1.0,), finish, "w", 0, text, "", ())
     call = ToolCall(0, "search", {"query": task.public["question"]}, found)
-    return Trajectory(
-        task.id, 0, 0, (turn,), (call,), "ok", "", 0, reward=verdict.reward, metrics=verdict.metrics
-    )
+    return Trajectory(task.id, 0, 0, (turn,), (call,), "ok", "", 0, reward=verdict.reward, metrics=verdict.metrics)
 
 
 def test_counts_tell_retrieval_from_extraction() -> None:

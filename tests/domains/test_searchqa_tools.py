@@ -194,7 +194,7 @@ def test_h0_has_one_worked_example_from_d_weight_in_the_shape_that_search_edits(
     assert [role for role, _ in examples[0]] == ["user", "assistant", "user", "assistant"]
     assert render_examples(examples) == domain.h0()["examples.json"]
     questions = {task.public["question"]: task for task in domain.splits()["weight"]}
-    task = questions[examples[0][0][1].removeprefix("Question: ")]
+    task = questions[examples[0][0][1].splitlines()[0]]
     assert task.private["answers"][0] in examples[0][3][1]
     passages = {passage.text for passage in encyclopedia()}
     assert any(text in examples[0][2][1] for text in passages)

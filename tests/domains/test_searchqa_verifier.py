@@ -72,9 +72,7 @@ MEGABYTE = 1_000_000
         (PARIS, "", "<answer>\x00</answer>", 0, 1),
     ],
 )  # fmt: skip
-def test_reward_and_format(
-    answers: list[str], prefix: str, sampled: str, reward: float, well_formed: float
-) -> None:
+def test_reward_and_format(answers: list[str], prefix: str, sampled: str, reward: float, well_formed: float) -> None:
     verdict = verify(answers, Completion(prefix, sampled))
     assert (verdict.reward, verdict.metrics["format"]) == (reward, well_formed)
 

@@ -42,8 +42,7 @@ def load_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
             raise UsageError(f"domain {name!r}: cannot load {entry.value!r}: {error}") from error
     else:
         raise UsageError(
-            f"unknown domain {name!r}; there are: {', '.join(domain_names())},"
-            " or a file as path/to/module.py:factory"
+            f"unknown domain {name!r}; there are: {', '.join(domain_names())}, or a file as path/to/module.py:factory"
         )
     if not callable(factory):
         raise UsageError(f"domain {name!r}: the factory is not callable")

@@ -96,9 +96,7 @@ class SearchQADomain:
             "verifier": VERIFIER_VERSION,
             "control": self.options.control,
             "passages": [[passage.title, passage.text] for passage in retrieval.encyclopedia()],
-            "splits": {
-                split: [asdict(task) for task in tasks] for split, tasks in sorted(self._splits.items())
-            },
+            "splits": {split: [asdict(task) for task in tasks] for split, tasks in sorted(self._splits.items())},
         }
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode("ascii")).hexdigest()

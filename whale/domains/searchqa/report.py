@@ -49,9 +49,7 @@ def answer_bearing(domain: Domain, task: Task, trajectory: Trajectory) -> bool:
     )
 
 
-def count(
-    domain: Domain, tasks: Sequence[Task], trajectories: Sequence[Trajectory]
-) -> dict[str, GroupCounts]:
+def count(domain: Domain, tasks: Sequence[Task], trajectories: Sequence[Trajectory]) -> dict[str, GroupCounts]:
     """Counts by group and over all ("all"); `trajectories` in any order, several a task are fine.
 
     Raises KeyError for a rollout of a task that is not in `tasks`.

@@ -11,25 +11,24 @@ class SearchHarness(Harness):
     max_turns = 2
     passages = 1
     passage_words = 200
-    query_tokens = 32
-    answer_tokens = 32
+    query_tokens = 24
+    answer_tokens = 24
 
     async def run(self, task: Mapping[str, Any], model: Model, tools: Tools) -> Reply:
         messages = self.opening(task["question"])
         asked = await model.chat(messages, stop=["</search>"], max_tokens=self.query_tokens)
-        found = await tools.search(query=self.query_of(asked.text), k=self.passages)
+        query = self.query_of(asked.text)
+        found = await tools.search(query=query, k=self.passages) if query else []
         messages += [asked, {"role": "user", "content": self.show(found)}]
         return await model.chat(messages, stop=["</answer>"], max_tokens=self.answer_tokens)
 
     def opening(self, question: str) -> list[Any]:
         """The system prompt, the worked examples and the question."""
-        system = self.files["prompts/system.md"].strip()
-        user = self.files["prompts/user.md"].strip().replace("{question}", question)
-        examples = json.loads(self.files["examples.json"])
-        messages: list[Any] = [{"role": "system", "content": system}]
-        for example in examples:
+        messages: list[Any] = [{"role": "system", "content": self.prompt("system")}]
+        for example in json.loads(self.files["examples.json"]):
             messages += example
-        return [*messages, {"role": "user", "content": user}]
+        asked = self.prompt("user").replace("{question}", question)
+        return [*messages, {"role": "user", "content": asked}]
 
     def query_of(self, text: str) -> str:
         """The model's own query, forwarded unchanged."""
@@ -37,9 +36,8 @@ class SearchHarness(Harness):
 
     def show(self, found: list[dict[str, str]]) -> str:
         """The passages as the model reads them, each cut to a length in words."""
-        template = self.files["prompts/passage.md"].strip()
-        shown = []
-        for passage in found:
-            text = " ".join(passage["text"].split()[: self.passage_words])
-            shown.append(template.replace("{title}", passage["title"]).replace("{text}", text))
-        return "\n".join(shown)
+        texts = [" ".join(passage["text"].split()[: self.passage_words]) for passage in found]
+        return self.prompt("results").replace("{passages}", "\n".join(texts))
+
+    def prompt(self, name: str) -> str:
+        return self.files[f"prompts/{name}.md"].strip()
