@@ -32,11 +32,13 @@ def next_tokens(logits_BV: Tensor, temperature_B: Tensor, uniform_B: Tensor) -> 
     if not bool(norm_B.isfinite().all()):
         raise FloatingPointError("the model's logits are not finite")
     greedy_B = temperature_B == 0
-    ids_B = logits.argmax(-1)
-    if not bool(greedy_B.all()):
+    if bool(greedy_B.all()):
+        ids_B = logits.argmax(-1)
+    else:
         scale_B = torch.where(greedy_B, torch.ones_like(temperature_B), temperature_B)
-        sampled_B = _inverse_cdf(torch.softmax(logits / scale_B[:, None], -1), uniform_B)
-        ids_B = torch.where(greedy_B, ids_B, sampled_B)
+        ids_B = _inverse_cdf(torch.softmax(logits / scale_B[:, None], -1), uniform_B)
+        if bool(greedy_B.any()):
+            ids_B = torch.where(greedy_B, logits.argmax(-1), ids_B)
     return ids_B, logits.gather(-1, ids_B[:, None]).squeeze(-1) - norm_B
 
 
