@@ -188,7 +188,11 @@ def _passed(runner: "Runner") -> Sequence[PassedRollout]:
         files = runner.repo.files(runner.state.candidates[candidate].tree)
         for trajectory in decode_trajectories(runner.folder.artifacts.get(artifact)):
             rollout = passed_rollout(trajectory, files, candidate)
-            if rollout is not None:
+            if rollout is None:
+                continue
+            # A passage that a tool returned may tell of a hidden task's entity: such a rollout is no example.
+            text = "\n".join(message["content"] for message in rollout.messages)
+            if runner.domain.leak(text) is None:
                 found.append(rollout)
     return found
 

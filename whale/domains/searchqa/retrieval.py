@@ -1,5 +1,6 @@
 """Passage retrieval: BM25 (bm25s, Lucene's variant) over the whole encyclopedia, all splits together."""
 
+import os
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -27,6 +28,8 @@ class Index:
     """A BM25 index over titles and texts; immutable after construction, ranks deterministically."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
+        # bm25s tries JAX on import, where it is installed; JAX would take three quarters of the GPU's memory.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         import bm25s  # half a second, and needed by runs only
 
         self.passages = tuple(passages)
