@@ -86,9 +86,7 @@ def flip_a_byte(path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors"])
-def test_verify_names_the_file_with_a_changed_byte(
-    store: CheckpointStore, trained: Trainer, file: str
-) -> None:
+def test_verify_names_the_file_with_a_changed_byte(store: CheckpointStore, trained: Trainer, file: str) -> None:
     saved = store.save("one", trained)
     assert store.verify("one", **saved) is True
     flip_a_byte(store.open("one") / file)
@@ -118,9 +116,7 @@ def test_load_refuses_another_model_and_changes_nothing(
     store.save("one", trained)
     other = trainer(model=tiny_llama(hidden_size=64))
     before = digests(other)
-    with pytest.raises(
-        WhaleError, match=r"of another model: model\.embed_tokens\.weight is \(48, 32\)"
-    ) as caught:
+    with pytest.raises(WhaleError, match=r"of another model: model\.embed_tokens\.weight is \(48, 32\)") as caught:
         other.load(store.open("one"))
     assert "\n" not in str(caught.value)
     deeper = trainer(model=tiny_llama(num_hidden_layers=3))

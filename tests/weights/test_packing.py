@@ -37,17 +37,12 @@ def terms(layouts: list[Layout]) -> Counter[tuple[tuple[int, ...], int]]:
 
 def expected(samples: list[Sample]) -> Counter[tuple[tuple[int, ...], int]]:
     return Counter(
-        (sample.token_ids[:t], sample.token_ids[t])
-        for sample in samples
-        for t, on in enumerate(sample.loss_mask)
-        if on
+        (sample.token_ids[:t], sample.token_ids[t]) for sample in samples for t, on in enumerate(sample.loss_mask) if on
     )
 
 
 @given(sample_sets(), st.integers(1, 30))
-def test_both_layouts_hold_each_trained_token_once_under_its_own_context(
-    samples: list[Sample], capacity: int
-) -> None:
+def test_both_layouts_hold_each_trained_token_once_under_its_own_context(samples: list[Sample], capacity: int) -> None:
     assert terms(list(pack_trees(samples, capacity))) == expected(samples)
     assert terms(list(pack_rows(samples, capacity))) == expected(samples)
 
@@ -102,6 +97,5 @@ def test_attention_reaches_exactly_the_ancestors_whatever_the_block_size(
             (query, key)
             for query in range(layout.nodes)
             for key in range(query + 1)
-            if layout.ends[key] > query
-            and (window is None or layout.depths[query] - layout.depths[key] < window)
+            if layout.ends[key] > query and (window is None or layout.depths[query] - layout.depths[key] < window)
         }

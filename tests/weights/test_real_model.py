@@ -30,9 +30,7 @@ def test_rsft_lowers_the_loss_of_what_it_trained_on_and_the_engine_follows(folde
     tokenizer = AutoTokenizer.from_pretrained(folder)
     batch = []
     for country, capital in (("France", "Paris"), ("Chile", "Santiago"), ("Kenya", "Nairobi")):
-        prompt = tokenizer.encode(
-            f"<|im_start|>user\nCapital of {country}?<|im_end|>\n<|im_start|>assistant\n"
-        )
+        prompt = tokenizer.encode(f"<|im_start|>user\nCapital of {country}?<|im_end|>\n<|im_start|>assistant\n")
         answer = tokenizer.encode(f"<answer>{capital}</answer><|im_end|>")
         mask = (False,) * len(prompt) + (True,) * len(answer)
         batch.append([Sample((*prompt, *answer), mask)])
@@ -58,8 +56,6 @@ def test_tree_and_rows_compute_the_same_loss_on_the_real_model(folder: Any) -> N
     losses = []
     for packing in ("tree", "rows"):
         learner = Trainer(folder, TrainerConfig(packing=packing, dtype="float32"))
-        losses.append(
-            sum(learner._objective.loss(layout).item() for layout in learner._objective.layouts(batch))
-        )
+        losses.append(sum(learner._objective.loss(layout).item() for layout in learner._objective.layouts(batch)))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert weights_digest(learner.state_dict()) == learner.weights_digest()

@@ -119,9 +119,7 @@ def test_an_update_equals_adamw_on_the_reference_gradient(trainer: Build) -> Non
     for name, parameter in model.named_parameters():
         # A gradient near 0 has an undecided sign, and Adam's first step is lr times the sign.
         far = gradient[name].abs() > 1e-5
-        torch.testing.assert_close(
-            ours.state_dict()[name][far], parameter.detach()[far], rtol=1e-3, atol=1e-4
-        )
+        torch.testing.assert_close(ours.state_dict()[name][far], parameter.detach()[far], rtol=1e-3, atol=1e-4)
 
 
 def test_training_on_samples_lowers_their_loss(trainer: Build) -> None:
@@ -142,9 +140,7 @@ def state(learner: Trainer) -> tuple[str, str]:
     return learner.weights_digest(), learner.trainer_digest()
 
 
-@pytest.mark.parametrize(
-    "batch", [[], [[]], [[Sample((1, 2, 3), (False,) * 3)]], [[], [Sample((1,), (False,))]]]
-)
+@pytest.mark.parametrize("batch", [[], [[]], [[Sample((1, 2, 3), (False,) * 3)]], [[], [Sample((1,), (False,))]]])
 def test_a_step_with_nothing_to_train_changes_nothing_and_counts(trainer: Build, batch: Any) -> None:
     learner = trainer(weight_decay=0.5)
     learner.step(rollouts(2), seed=0)
@@ -189,9 +185,7 @@ def test_a_gradient_that_is_not_finite_is_caught_although_the_loss_is(trainer: B
     assert state(learner) == before
 
 
-def test_a_failure_in_a_later_update_undoes_the_whole_step(
-    trainer: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_in_a_later_update_undoes_the_whole_step(trainer: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     learner, twin = trainer(minibatch=2), trainer(minibatch=2)
     for one in (learner, twin):
         one.step(rollouts(4), seed=0)

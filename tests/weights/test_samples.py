@@ -27,12 +27,9 @@ def rollout(*turns: Turn, answer: int | None = -1, status: Status = "ok", reward
     return Trajectory("t", 0, 0, turns, (), status, "", answer, reward=reward)
 
 
-def masks(
-    trajectory: Trajectory, train_turns: Literal["all", "answer"] = "all"
-) -> list[list[tuple[int, bool]]]:
+def masks(trajectory: Trajectory, train_turns: Literal["all", "answer"] = "all") -> list[list[tuple[int, bool]]]:
     return [
-        list(zip(sample.token_ids, sample.loss_mask, strict=True))
-        for sample in samples_from(trajectory, train_turns)
+        list(zip(sample.token_ids, sample.loss_mask, strict=True)) for sample in samples_from(trajectory, train_turns)
     ]
 
 
@@ -145,15 +142,10 @@ def test_answer_mode_trains_the_answer_turn_and_only_sampled_tokens(trajectory: 
     samples = samples_from(trajectory, "answer")
     assert len(samples) <= 1
     trained = {
-        (sample.token_ids[:t], sample.token_ids[t])
-        for sample in samples
-        for t, on in enumerate(sample.loss_mask)
-        if on
+        (sample.token_ids[:t], sample.token_ids[t]) for sample in samples for t, on in enumerate(sample.loss_mask) if on
     }
     assert trained <= sampled
-    assert {
-        (answer.prompt_ids + answer.output_ids[:i], t) for i, t in enumerate(answer.output_ids)
-    } <= trained
+    assert {(answer.prompt_ids + answer.output_ids[:i], t) for i, t in enumerate(answer.output_ids)} <= trained
 
 
 def test_the_filter_keeps_passed_rollouts_and_counts_what_it_drops_by_reason() -> None:

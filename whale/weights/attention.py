@@ -42,9 +42,7 @@ class Tree:
     @classmethod
     def of(cls, layout: Layout, device: torch.device, block: int) -> "Tree":
         """Build the tree of `layout` (from `pack_trees`)."""
-        return cls(
-            torch.tensor(layout.depths, device=device), torch.tensor(layout.ends, device=device), block
-        )
+        return cls(torch.tensor(layout.depths, device=device), torch.tensor(layout.ends, device=device), block)
 
     def blocks(self, window: int | None) -> list[_Block]:
         """Return the blocks for full attention, or for a sliding window of that many tokens."""

@@ -98,15 +98,10 @@ class CheckpointStore:
 
     def _require_room(self, checkpoint: str, trainer: Saveable) -> None:
         # Weights and AdamW's two moments, and a little for the rest.
-        need = (
-            3 * sum(tensor.numel() * tensor.element_size() for tensor in trainer.state_dict().values())
-            + 2**20
-        )
+        need = 3 * sum(tensor.numel() * tensor.element_size() for tensor in trainer.state_dict().values()) + 2**20
         free = shutil.disk_usage(self.folder).free
         if free < need:
-            raise OSError(
-                errno.ENOSPC, f"no space: it needs {need / 2**20:,.0f} MiB, {free / 2**20:,.0f} MiB are free"
-            )
+            raise OSError(errno.ENOSPC, f"no space: it needs {need / 2**20:,.0f} MiB, {free / 2**20:,.0f} MiB are free")
 
     def open(self, checkpoint: str) -> Path:
         """Return the folder of a complete checkpoint, for `Trainer.load`. Raises WhaleError if absent."""
@@ -133,9 +128,7 @@ class CheckpointStore:
         folder = self.open(checkpoint)
         found = digest.weights_digest(self.weights_of(checkpoint))
         if found != weights:
-            raise CorruptLogError(
-                f"{folder / state.WEIGHTS}: its digest is {found[:12]}, the log says {weights[:12]}"
-            )
+            raise CorruptLogError(f"{folder / state.WEIGHTS}: its digest is {found[:12]}, the log says {weights[:12]}")
         if trainer is None or not state.read_summary(folder)["optimizer"]:
             return False
         found = digest.trainer_digest(found, state.read_tensors(folder / state.OPTIMIZER))

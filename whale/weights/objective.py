@@ -56,9 +56,7 @@ class Objective:
             return []
         (layout,) = self.layouts([Sample(tuple(ids), (False,) + (True,) * (len(ids) - 1))])
         chosen = self._logits(layout).log_softmax(-1)
-        values: list[float] = chosen.gather(1, torch.tensor(ids[1:], device=self._device)[:, None])[
-            :, 0
-        ].tolist()
+        values: list[float] = chosen.gather(1, torch.tensor(ids[1:], device=self._device)[:, None])[:, 0].tolist()
         return values
 
     def _logits(self, layout: Layout) -> torch.Tensor:
@@ -100,9 +98,7 @@ class Objective:
         if self._tree_fits():
             return "tree"
         if packing == "tree":
-            raise UsageError(
-                f'packing = "tree" does not fit {self._model.config.model_type}: use "auto" or "rows"'
-            )
+            raise UsageError(f'packing = "tree" does not fit {self._model.config.model_type}: use "auto" or "rows"')
         return "rows"
 
     def _tree_fits(self) -> bool:

@@ -105,9 +105,7 @@ class Trainer:
         label = label or f"step {self._state.steps + 1}"
         self._check(rollouts, label)
         order = list(range(len(rollouts)))
-        random.Random(hashlib.sha256(f"whale/rsft/{self.config.seed}/{seed}".encode()).digest()).shuffle(
-            order
-        )
+        random.Random(hashlib.sha256(f"whale/rsft/{self.config.seed}/{seed}".encode()).digest()).shuffle(order)
         size = self.config.minibatch
         updates = [
             [sample for index in order[start : start + size] for sample in rollouts[index]]
@@ -147,18 +145,14 @@ class Trainer:
             part = self._objective.loss(layout) / tokens
             value = part.item()
             if not math.isfinite(value):
-                raise WhaleError(
-                    f"{where}: the loss is {value}; weights unchanged. Try a smaller lr or float32"
-                )
+                raise WhaleError(f"{where}: the loss is {value}; weights unchanged. Try a smaller lr or float32")
             part.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
             loss += value
         gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         value = norm.item()
         if not math.isfinite(value):
-            raise WhaleError(
-                f"{where}: the gradient's norm is {value}; weights unchanged. Try a smaller lr or float32"
-            )
+            raise WhaleError(f"{where}: the gradient's norm is {value}; weights unchanged. Try a smaller lr or float32")
         if self.config.grad_clip:
             torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.grad_clip, norm)
         return loss, value
@@ -168,13 +162,9 @@ class Trainer:
         context: int | None = getattr(self.model.config, "max_position_embeddings", None)
         for sample in (sample for samples in rollouts for sample in samples):
             if context is not None and len(sample.token_ids) > context:
-                raise WhaleError(
-                    f"{label}: a sample has {len(sample.token_ids)} tokens, the model takes {context}"
-                )
+                raise WhaleError(f"{label}: a sample has {len(sample.token_ids)} tokens, the model takes {context}")
             if sample.token_ids and not 0 <= min(sample.token_ids) <= max(sample.token_ids) < vocabulary:
-                raise WhaleError(
-                    f"{label}: a sample has token ids outside the model's {vocabulary}: another model's?"
-                )
+                raise WhaleError(f"{label}: a sample has token ids outside the model's {vocabulary}: another model's?")
 
     def logprobs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """Per sequence: log π(id_t | id_<t) for t >= 1, length len(ids) - 1."""
@@ -241,9 +231,7 @@ def _model(model: str | Path | PreTrainedModel) -> PreTrainedModel:
         return model
     if not (Path(model) / "config.json").is_file():
         raise WhaleError(f"{model}: no model folder (config.json is missing)")
-    loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-        model, dtype=torch.float32, local_files_only=True
-    )
+    loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True)
     return loaded
 
 

@@ -60,9 +60,7 @@ def parse_epochs(epochs: Epochs) -> Fraction:
             raise TypeError
         exact = Fraction(epochs)
     except (TypeError, ValueError, OverflowError, ZeroDivisionError):
-        raise UsageError(
-            f'epochs = {epochs!r} is not an exact number: write it as text, such as "0.6"'
-        ) from None
+        raise UsageError(f'epochs = {epochs!r} is not an exact number: write it as text, such as "0.6"') from None
     if exact <= 0:
         raise UsageError(f"epochs = {epochs} must be greater than 0")
     return exact

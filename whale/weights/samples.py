@@ -39,9 +39,7 @@ def samples_from(trajectory: Trajectory, train_turns: TrainTurns = "all") -> lis
     nothing give no sample. Raises ValueError for a turn without a prompt.
     """
     if any(not turn.prompt_ids for turn in trajectory.turns):
-        raise ValueError(
-            f"task {trajectory.task_id}: a turn has no prompt, so nothing predicts its first token"
-        )
+        raise ValueError(f"task {trajectory.task_id}: a turn has no prompt, so nothing predicts its first token")
     if train_turns == "all":
         chains = _chains(trajectory.turns)
     elif train_turns == "answer":

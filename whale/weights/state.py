@@ -96,9 +96,7 @@ class TrainerState:
         """Read the files, check them against the model, then take them over. Raises WhaleError."""
         summary = read_summary(folder)
         if not summary["optimizer"]:
-            raise WhaleError(
-                f"{folder}: the optimiser's state was pruned; training can only go on from a newer one"
-            )
+            raise WhaleError(f"{folder}: the optimiser's state was pruned; training can only go on from a newer one")
         copy = Copy(read_tensors(folder / WEIGHTS), read_tensors(folder / OPTIMIZER), int(summary["steps"]))
         self._require_same_shapes(folder, copy)
         self.restore(copy)
@@ -109,16 +107,12 @@ class TrainerState:
         for name in sorted(ours.keys() | theirs.keys()):
             if ours.get(name) != theirs.get(name):
                 there, here = theirs.get(name, "missing"), ours.get(name, "missing")
-                raise WhaleError(
-                    f"{folder} is of another model: {name} is {there} there and {here} in the one loaded"
-                )
+                raise WhaleError(f"{folder} is of another model: {name} is {there} there and {here} in the one loaded")
         for name, tensor in copy.optimizer.items():
             parameter, _, what = name.rpartition("/")
             shape = () if what == "step" else ours.get(parameter)
             if parameter not in self._parameters or tuple(tensor.shape) != shape:
-                raise WhaleError(
-                    f"{folder / OPTIMIZER} is of another model: {name} has shape {tuple(tensor.shape)}"
-                )
+                raise WhaleError(f"{folder / OPTIMIZER} is of another model: {name} has shape {tuple(tensor.shape)}")
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
