@@ -60,9 +60,7 @@ class Codec:
         for name, cls in types.items():
             for version in range(1, cls.schema_version):
                 if (name, version) not in upcasters:
-                    raise ValueError(
-                        f"{name} is at version {cls.schema_version}, but has no upcaster from {version}"
-                    )
+                    raise ValueError(f"{name} is at version {cls.schema_version}, but has no upcaster from {version}")
         self._types = dict(types)
         self._upcasters = dict(upcasters)
         self._decoders = {name: msgspec.json.Decoder(cls) for name, cls in types.items()}

@@ -152,9 +152,7 @@ class EventLogContract:
 
     # --- idempotence ---
 
-    def test_a_repeated_batch_returns_the_recorded_events_whatever_version_it_expects(
-        self, log: EventLog
-    ) -> None:
+    def test_a_repeated_batch_returns_the_recorded_events_whatever_version_it_expects(self, log: EventLog) -> None:
         """A crash between the append and its use costs nothing."""
         first = log.append("run", [new(1, at="first"), new(2)], 0)
         log.append("run", new_batch(3), 2)

@@ -92,9 +92,7 @@ class CorruptLog(LogError):
 class UnknownEvent(LogError):
     """The event's type, or its version, is one that this release does not know."""
 
-    def __init__(
-        self, type_name: str, schema_version: int, known: int | None, position: int | None = None
-    ) -> None:
+    def __init__(self, type_name: str, schema_version: int, known: int | None, position: int | None = None) -> None:
         where = "" if position is None else f"event {position}: "
         have = "does not know this type" if known is None else f"knows it up to version {known}"
         super().__init__(

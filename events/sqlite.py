@@ -223,16 +223,12 @@ class SqliteLog:
             with in_our_words(self.path):
                 head_of(connection)
                 fault = one(connection, "PRAGMA integrity_check(1)")
-                made = connection.exec_driver_sql(
-                    "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
-                )
+                made = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
                 triggers = {row[0]: row[1] for row in made}
             if fault != "ok":
                 raise CorruptLog(_row_named_in(fault), f"{self.path} is damaged: {fault}")
             if triggers != TRIGGERS:
-                raise CorruptLog(
-                    None, f"{self.path}: the triggers that keep it append-only are not as they were made"
-                )
+                raise CorruptLog(None, f"{self.path}: the triggers that keep it append-only are not as they were made")
         return end
 
     def close(self) -> None:

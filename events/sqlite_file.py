@@ -162,10 +162,7 @@ class ReadSource:
             return raw
         except sqlite3.OperationalError as error:
             # A WAL database in a folder where no shared memory can be made, and no process has made it.
-            if (
-                _primary(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-                or not place.is_file()
-            ):
+            if _primary(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or not place.is_file():
                 raise
         self.frozen = True
         wal = Path(f"{place}-wal")

@@ -176,9 +176,7 @@ class CleanGit:
         """
         status, out, err = self.complete(*args, stdin=stdin)
         if status:
-            raise RepoError(
-                f"git {args[0]} failed in {shown(self.git_dir)} (exit {status}): {_one_line(err)}"
-            )
+            raise RepoError(f"git {args[0]} failed in {shown(self.git_dir)} (exit {status}): {_one_line(err)}")
         return out
 
     def complete(self, *args: str, stdin: bytes | None = None) -> tuple[int, bytes, bytes]:

@@ -13,9 +13,7 @@ _SIGNS = {"accepted": "◆", "scored": "○", "unscored": "·", "tee": "├─",
 _ASCII = {"accepted": "*", "scored": "o", "unscored": ".", "tee": "|-", "end": "`-", "bar": "| "}
 
 
-def render_lineage(
-    entries: Sequence[LineageEntry], *, width: int | None = None, ascii_only: bool = False
-) -> str:
+def render_lineage(entries: Sequence[LineageEntry], *, width: int | None = None, ascii_only: bool = False) -> str:
     """A tree, one line a candidate: sign, id, score with interval and n, acceptances, title.
 
     A candidate stands below its first parent; a crossover names the other one (`+ id`). ◆ is accepted, or
@@ -39,9 +37,7 @@ def render_lineage(
         line = f"{stem:<{column}}  {'  '.join(_columns(entry))}".rstrip()
         if ascii_only:
             line = line.encode("ascii", "replace").decode()
-        lines.append(
-            line if width is None or len(line) <= width else line[: max(width - 1, 0)] + signs_cut(signs)
-        )
+        lines.append(line if width is None or len(line) <= width else line[: max(width - 1, 0)] + signs_cut(signs))
     return "\n".join(lines)
 
 

@@ -101,9 +101,7 @@ def read_log(output: bytes) -> Iterator[LoggedCommit]:
             tree=tree,
             parents=tuple(parents.split()),
             time=datetime.fromtimestamp(int(seconds), UTC),
-            candidates=tuple(
-                ref.removeprefix(CANDIDATES) for ref in refs.split(", ") if ref.startswith(CANDIDATES)
-            ),
+            candidates=tuple(ref.removeprefix(CANDIDATES) for ref in refs.split(", ") if ref.startswith(CANDIDATES)),
             message=message,
             facts=trailers(message),
             note=parse(note),

@@ -75,9 +75,7 @@ def visible(text: str, *, keep: str = "\n\t") -> str:
     if text.isprintable():  # the quick way for nearly all text
         return text
     return "".join(
-        c
-        if c in keep or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-        else "\ufffd"
+        c if c in keep or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") else "\ufffd"
         for c in text
     )
 

@@ -53,9 +53,7 @@ def pack(objects: Iterable[tuple[Kind, bytes]]) -> bytes:
 def tree_bytes(entries: Mapping[bytes, tuple[str, str]]) -> bytes:
     """A tree object from name -> (mode, id), in git's order (a folder sorts as if it ended in "/")."""
     order = sorted(entries, key=lambda name: name + b"/" if entries[name][0] == TREE_MODE else name)
-    return b"".join(
-        b"%s %s\0" % (entries[name][0].encode(), name) + bytes.fromhex(entries[name][1]) for name in order
-    )
+    return b"".join(b"%s %s\0" % (entries[name][0].encode(), name) + bytes.fromhex(entries[name][1]) for name in order)
 
 
 def read_tree(data: bytes) -> dict[bytes, tuple[str, str]]:

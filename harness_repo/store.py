@@ -181,9 +181,7 @@ class HarnessRepo(HarnessReader):
         self._move(self._notes_move(notes, self._git.get(NOTES)))
         return len(merged)
 
-    def accept(
-        self, serial: int, candidate: str, tree: str, facts: CommitFacts, *, revert: bool = False
-    ) -> str:
+    def accept(self, serial: int, candidate: str, tree: str, facts: CommitFacts, *, revert: bool = False) -> str:
         """Make a candidate the accepted harness and return the merge commit's id.
 
         Again with the same serial, it returns the commit that is there, and mends its tag. The tag is
@@ -258,9 +256,7 @@ class HarnessRepo(HarnessReader):
                 raise RefConflict(str(error)) from error
             raise
 
-    def _notes_move(
-        self, notes: NotesTree, old: GitObject | None
-    ) -> dict[str, tuple[str | None, str | None]]:
+    def _notes_move(self, notes: NotesTree, old: GitObject | None) -> dict[str, tuple[str | None, str | None]]:
         """Store the notes; the move of their ref, or none if nothing changed.
 
         The notes' commit has no parent and a fixed date: `git log --all` shows it once, at the end.

@@ -51,9 +51,7 @@ def _history(git: CleanGit, expected: Sequence[tuple[int, str, str]]) -> list[st
         if at >= len(found):
             problems.append(f"accepted: acceptance {expected[at][0]} ({expected[at][1]}) is missing")
         elif at >= len(expected):
-            problems.append(
-                f"accepted: the log knows no acceptance {found[at].serial} ({found[at].candidate})"
-            )
+            problems.append(f"accepted: the log knows no acceptance {found[at].serial} ({found[at].candidate})")
         elif (found[at].serial, found[at].candidate, found[at].tree) != expected[at]:
             there, said = found[at], expected[at]
             problems.append(

@@ -83,9 +83,7 @@ def test_a_version_of_a_later_release_is_refused_by_name_but_can_be_verified(pat
         log.append("run", [NewEvent(Measured(metres=1.0, device="d"), "m/1")], 0)
     old = an_earlier_release("metres", float)
     with SqliteLog(path, codec=Codec({"Measured": old}, {})) as log:
-        with pytest.raises(
-            UnknownEvent, match="Measured, schema version 3: this release knows it up to version 1"
-        ):
+        with pytest.raises(UnknownEvent, match="Measured, schema version 3: this release knows it up to version 1"):
             list(log.read())
         assert log.verify().position == 1
 

@@ -348,9 +348,7 @@ def test_text_moved_between_data_and_meta_under_the_same_hash_is_found() -> None
     # The envelope holds data and meta as their stored bytes: these two rows have the same envelope bytes.
     long = '{"a":1,"event_id":"e","key":"k","meta":{}}'
     row = Row(1, "run", 1, "K", "E", "t", "T", 1, long.encode(), b"{}", GENESIS, "")
-    moved = row._replace(
-        data=b'{"a":1', event_id="e", key="k", meta=b'{}},"event_id":"E","key":"K","meta":{}'
-    )
+    moved = row._replace(data=b'{"a":1', event_id="e", key="k", meta=b'{}},"event_id":"E","key":"K","meta":{}')
     assert digest(row) == digest(moved)
     with fresh_sqlite() as log:
         filled(log, 1)

@@ -40,9 +40,7 @@ def shell(path: Path, *statements: str) -> None:
             raw.execute(sql)
 
 
-def copy_of_event_2(
-    position: str = "4", version: str = "4", key: str = "'new'", event_id: str = "'x'"
-) -> str:
+def copy_of_event_2(position: str = "4", version: str = "4", key: str = "'new'", event_id: str = "'x'") -> str:
     return (
         f"INTO events SELECT {position}, stream, {version}, {key}, {event_id}, at, type, schema_version, "
         "data, meta, prev_hash, hash FROM events WHERE position = 2"
@@ -331,9 +329,7 @@ def open_folder() -> Iterator[Path]:
 
 def read_as_nobody(path: Path) -> str:
     path.parent.chmod(0o555)
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(READ_AS_NOBODY), path], capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(READ_AS_NOBODY), path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

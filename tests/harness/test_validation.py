@@ -25,8 +25,7 @@ def tree(source: str | bytes = GOOD, **files: bytes) -> dict[str, bytes]:
         "import json, re, asyncio\nfrom collections import Counter\nimport collections.abc\n" + GOOD,
         "import whale.harness\n" + CLASS.replace("Harness", "whale.harness.Harness"),
         "from whale import harness\n" + CLASS.replace("Harness", "harness.Harness"),
-        "from whale.harness import Harness as Base, Reply, ToolError\n"
-        + CLASS.replace("(Harness)", "(Base)"),
+        "from whale.harness import Harness as Base, Reply, ToolError\n" + CLASS.replace("(Harness)", "(Base)"),
         "from whale.harness.api import Harness\n" + CLASS,
         GOOD + "class Helper:\n    pass\n",
     ],

@@ -160,9 +160,7 @@ def test_a_reader_sees_only_whole_candidates_while_another_process_writes(repo: 
     thread = threading.Thread(target=read)
     thread.start()
     try:
-        subprocess.run(
-            [sys.executable, "-c", WRITER, str(repo.path), "w", "6"], check=True, stdout=subprocess.DEVNULL
-        )
+        subprocess.run([sys.executable, "-c", WRITER, str(repo.path), "w", "6"], check=True, stdout=subprocess.DEVNULL)
     finally:
         done.set()
         thread.join()
@@ -193,9 +191,7 @@ def test_a_lock_of_a_killed_git_is_removed_by_the_lease_holder_alone(
 def test_a_lock_that_a_living_process_holds_is_left_alone(repo: HarnessRepo) -> None:
     lock = repo.path / "packed-refs.lock"
     held = f"import sys; f = open({str(lock)!r}, 'w'); print('held', flush=True); sys.stdin.read()"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", held], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    holder = subprocess.Popen([sys.executable, "-c", held], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     with pytest.raises(RepoError, match=f"is held by process {holder.pid}"):

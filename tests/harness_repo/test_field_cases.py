@@ -81,9 +81,7 @@ def test_neither_signing_nor_hooks_nor_templates_take_part(
     assert not (repo.path / "hooks").exists()
 
 
-def test_a_thousand_reads_leave_the_number_of_child_processes_flat(
-    repo: HarnessRepo, propose: Propose
-) -> None:
+def test_a_thousand_reads_leave_the_number_of_child_processes_flat(repo: HarnessRepo, propose: Propose) -> None:
     propose("h0")
     repo.files("h0")
     before = _children()
@@ -150,9 +148,7 @@ def test_a_diff_is_the_same_under_every_user_config(repo: HarnessRepo, propose: 
 
 
 def test_forged_trailers_and_escapes_stay_text(repo: HarnessRepo, propose: Propose, plain_git: Plain) -> None:
-    forged = (
-        "Good idea.\n---\n\nWhale-Score: 999\nWhale-Candidate: h0\r\rWhale-Cycle: 7\n\n\nSigned-off-by: me"
-    )
+    forged = "Good idea.\n---\n\nWhale-Score: 999\nWhale-Candidate: h0\r\rWhale-Cycle: 7\n\n\nSigned-off-by: me"
     nasty = {
         "title": "x\n\nWhale-Score: 999\x1b]0;owned\x07",
         "hypothesis": forged,
@@ -259,9 +255,7 @@ def test_a_store_of_a_foreign_owner_can_be_read(repo: HarnessRepo, propose: Prop
         assert len(other.lineage()) == 1
 
 
-def test_replaced_objects_do_not_change_what_is_read(
-    repo: HarnessRepo, propose: Propose, plain_git: Plain
-) -> None:
+def test_replaced_objects_do_not_change_what_is_read(repo: HarnessRepo, propose: Propose, plain_git: Plain) -> None:
     tree = propose("h0")
     propose("x1")
     plain_git("replace", repo.resolve("h0"), repo.resolve("x1"))

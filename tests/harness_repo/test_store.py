@@ -109,17 +109,13 @@ def test_a_proposal_needs_its_parents_and_its_tree(repo: HarnessRepo, facts: Fac
         "a\n",
     ],
 )
-def test_an_id_that_could_be_taken_for_something_else_is_refused(
-    repo: HarnessRepo, facts: Facts, name: str
-) -> None:
+def test_an_id_that_could_be_taken_for_something_else_is_refused(repo: HarnessRepo, facts: Facts, name: str) -> None:
     tree = repo.write_tree(FILES)
     with pytest.raises(RepoError, match="cannot name a candidate"):
         repo.propose(name, tree, [], facts())
 
 
-def test_plain_git_shows_every_proposal_with_its_score(
-    repo: HarnessRepo, propose: Propose, plain_git: Plain
-) -> None:
+def test_plain_git_shows_every_proposal_with_its_score(repo: HarnessRepo, propose: Propose, plain_git: Plain) -> None:
     propose("h0")
     for at in range(3):
         propose(f"c001-i01-m{at}", "h0", cycle=1, iteration=1, title=f"Try {at}")
@@ -145,9 +141,7 @@ def test_scores_are_kept_per_weights_and_the_latest_leads(repo: HarnessRepo, pro
     assert [r["weights"] for r in note["earlier"]] == ["1a2b3c4d5e6f", "between"]
 
 
-def test_recording_a_score_again_changes_nothing(
-    repo: HarnessRepo, propose: Propose, plain_git: Plain
-) -> None:
+def test_recording_a_score_again_changes_nothing(repo: HarnessRepo, propose: Propose, plain_git: Plain) -> None:
     propose("h0")
     repo.record_score("h0", SCORE)
     before = plain_git("rev-parse", "refs/notes/whale")
@@ -193,9 +187,7 @@ def test_notes_that_a_user_added_with_git_survive_a_score(
     assert [e.note is None for e in repo.lineage()] == [False, True]
 
 
-def test_an_invalid_candidate_has_no_score_rather_than_0(
-    repo: HarnessRepo, propose: Propose, plain_git: Plain
-) -> None:
+def test_an_invalid_candidate_has_no_score_rather_than_0(repo: HarnessRepo, propose: Propose, plain_git: Plain) -> None:
     propose("h0")
     repo.record_score("h0", {"valid": False, "reason": "no class\x1b[2J", "weights": "w"})
     assert "no score: no class\ufffd[2J" in plain_git("notes", "--ref=whale", "show", repo.resolve("h0"))
@@ -215,9 +207,7 @@ def test_numpy_scalars_go_into_notes_and_nan_does_not(repo: HarnessRepo, propose
         repo.record_score("h0", SCORE | {"score": float("nan")})
 
 
-def test_accepted_is_a_history_of_merges(
-    repo: HarnessRepo, propose: Propose, facts: Facts, plain_git: Plain
-) -> None:
+def test_accepted_is_a_history_of_merges(repo: HarnessRepo, propose: Propose, facts: Facts, plain_git: Plain) -> None:
     h0 = propose("h0")
     one = propose("c001-i01-m0", "h0", cycle=1, iteration=1, title="One")
     three = propose("c003-i01-m0", "c001-i01-m0", cycle=3, iteration=1)
@@ -257,9 +247,7 @@ def test_accepting_again_returns_the_commit_that_is_there(
     assert plain_git("for-each-ref") == refs
 
 
-def test_an_acceptance_that_does_not_fit_is_refused(
-    repo: HarnessRepo, propose: Propose, facts: Facts
-) -> None:
+def test_an_acceptance_that_does_not_fit_is_refused(repo: HarnessRepo, propose: Propose, facts: Facts) -> None:
     h0, one = propose("h0"), propose("x1", "h0")
     with pytest.raises(RepoError, match="leave a gap"):
         repo.accept(1, "h0", h0, facts())
@@ -329,9 +317,7 @@ def test_export_writes_the_files_and_never_into_a_folder_that_exists(
     assert list(target.parent.iterdir()) == [target]
 
 
-def test_a_clone_is_an_ordinary_repository(
-    repo: HarnessRepo, propose: Propose, facts: Facts, tmp_path: Path
-) -> None:
+def test_a_clone_is_an_ordinary_repository(repo: HarnessRepo, propose: Propose, facts: Facts, tmp_path: Path) -> None:
     repo.accept(0, "h0", propose("h0"), facts())
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     subprocess.run(["git", "clone", "-q", str(repo.path), str(tmp_path / "work")], check=True, env=env)
@@ -353,9 +339,7 @@ def test_creating_twice_keeps_what_is_there(repo: HarnessRepo, propose: Propose)
         assert [e.candidate for e in again.lineage()] == ["h0"]
 
 
-def test_lineage_is_one_git_process(
-    repo: HarnessRepo, propose: Propose, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lineage_is_one_git_process(repo: HarnessRepo, propose: Propose, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("h0", "x1", "x2"):
         propose(name)
         repo.record_score(name, SCORE)
@@ -385,9 +369,7 @@ def test_a_commit_that_claims_to_be_a_candidate_is_none_without_its_ref(
         repo.candidate_of(sha)
 
 
-def test_a_note_is_json_that_other_programs_read(
-    repo: HarnessRepo, propose: Propose, plain_git: Plain
-) -> None:
+def test_a_note_is_json_that_other_programs_read(repo: HarnessRepo, propose: Propose, plain_git: Plain) -> None:
     propose("h0")
     repo.record_score("h0", SCORE)
     line = plain_git("notes", "--ref=whale", "show", repo.resolve("h0")).splitlines()[1]

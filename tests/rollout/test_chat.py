@@ -100,12 +100,7 @@ def test_decode_skips_special_tokens(chat: ChatCodec) -> None:
 
 
 def refusing(what: str) -> str:
-    return (
-        "{% for m in messages %}{% if "
-        + what
-        + " %}{{ raise_exception('no') }}{% endif %}{% endfor %}"
-        + CHATML
-    )
+    return "{% for m in messages %}{% if " + what + " %}{{ raise_exception('no') }}{% endif %}{% endfor %}" + CHATML
 
 
 @pytest.mark.parametrize(
@@ -121,9 +116,7 @@ def test_a_strict_template_still_shows_everything(tiny_model: Path, template: st
     chat = ChatCodec(load(tiny_model, template))
     reply = ReplyRecord((50,), (51, STOP))
     text = chat.decode(
-        chat.encode(
-            [{"role": "system", "content": "Rules"}, user("One"), reply, user("Two"), user("Six")]
-        ).ids
+        chat.encode([{"role": "system", "content": "Rules"}, user("One"), reply, user("Two"), user("Six")]).ids
     )
     assert [text.count(said) for said in ("Rules", "One", "Two", "Six")] == [1, 1, 1, 1]
     assert chat.decode((50, 51)) in text
@@ -171,9 +164,7 @@ def test_a_model_without_a_template_is_refused_in_one_line(tiny_model: Path) -> 
 
 
 def test_a_prompt_does_not_change_with_the_day(tiny_model: Path) -> None:
-    template = (
-        "{% if not date_string is defined %}{{ strftime_now('%s') }}{% endif %}{{ date_string }}" + CHATML
-    )
+    template = "{% if not date_string is defined %}{{ strftime_now('%s') }}{% endif %}{{ date_string }}" + CHATML
     text = ChatCodec(load(tiny_model, template)).encode([user("Hi")]).ids
     assert text == ChatCodec(load(tiny_model, "26 Jul 2024" + CHATML)).encode([user("Hi")]).ids
 

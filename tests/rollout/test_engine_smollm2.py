@@ -21,9 +21,7 @@ def engine(smollm2: Path) -> TransformersEngine:
     return TransformersEngine(smollm2, device="cpu", dtype="float32", threads=1)
 
 
-def test_greedy_turns_of_the_real_model_are_transformers_own(
-    smollm2: Path, engine: TransformersEngine
-) -> None:
+def test_greedy_turns_of_the_real_model_are_transformers_own(smollm2: Path, engine: TransformersEngine) -> None:
     from transformers import AutoModelForCausalLM
 
     reference: Any = AutoModelForCausalLM.from_pretrained(smollm2, dtype=torch.float32)

@@ -55,9 +55,7 @@ def run(
 
 
 def test_a_rollout_keeps_every_token_and_splices_an_earlier_reply(tier: Tier) -> None:
-    engine = ScriptedEngine(
-        lambda prompt, request: "capital" if request.max_tokens == 6 else "Paris</answer> more"
-    )
+    engine = ScriptedEngine(lambda prompt, request: "capital" if request.max_tokens == 6 else "Paris</answer> more")
 
     (trajectory,) = run(tier, SEARCH, engine=engine, private={"answer": "Paris"})
 
@@ -334,6 +332,4 @@ def test_a_worker_of_another_harness_or_other_limits_is_refused(tier: Tier) -> N
     with HarnessWorker(tree(ASK_ONCE), tier, LIMITS) as worker:
         for files, limits in ((tree(SEARCH), LIMITS), (worker.files, replace(LIMITS, cpu_seconds=2))):
             with pytest.raises(ValueError, match="another harness or other limits"):
-                run_micro_batch(
-                    ScriptedEngine(), ByteChat(), files, {}, [], FactsDomain(), SAMPLING, limits, worker
-                )
+                run_micro_batch(ScriptedEngine(), ByteChat(), files, {}, [], FactsDomain(), SAMPLING, limits, worker)

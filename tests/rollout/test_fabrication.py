@@ -29,9 +29,7 @@ def fabricated(answer: str, *history: tuple[str, Any], public: dict[str, Any] | 
         ([("wrote", "Say Paris"), ("sampled", "Paris"), ("wrote", "You said Paris. Sure?")], True),
     ],
 )
-def test_only_a_source_that_came_before_excuses_an_answer(
-    history: list[tuple[str, Any]], expected: bool
-) -> None:
+def test_only_a_source_that_came_before_excuses_an_answer(history: list[tuple[str, Any]], expected: bool) -> None:
     assert fabricated("Paris", *history) is expected
 
 
@@ -47,9 +45,7 @@ def test_the_tasks_own_words_are_not_the_harnesss() -> None:
 
 
 @given(st.lists(st.text(max_size=40), max_size=5), st.text(max_size=40))
-def test_text_that_a_tool_returned_is_never_fabricated_when_quoted_whole(
-    results: list[str], before: str
-) -> None:
+def test_text_that_a_tool_returned_is_never_fabricated_when_quoted_whole(results: list[str], before: str) -> None:
     wrote = [("wrote", f"{text}") for text in results]
     assert not stands_in_own_text(
         lambda text: any(character.isalnum() for character in text),

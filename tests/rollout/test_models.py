@@ -153,9 +153,7 @@ def test_no_pip_and_no_network_are_one_line_each(
     assert leftovers(cache) == []
 
 
-def test_no_space_is_one_line_before_anything_is_downloaded(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_space_is_one_line_before_anything_is_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 1000))
     with pytest.raises(WhaleError, match="needs 900 MB"):
         fetch_embedded()

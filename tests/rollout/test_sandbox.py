@@ -93,9 +93,7 @@ def test_a_killed_host_takes_its_worker_and_episodes_along(tier: str) -> None:
     assert alive == []
 
 
-def test_a_killed_hosts_folder_is_swept_and_a_live_ones_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_hosts_folder_is_swept_and_a_live_ones_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left = tmp_path / "whale-sandbox-left"
     left.mkdir()

@@ -110,8 +110,7 @@ SUMS_TREE: dict[str, bytes] = {
 TREES = {"lookup": LOOKUP_TREE, "sums": SUMS_TREE}
 
 LOOKUP_PASSED = tuple(
-    PassedRollout(f"w{i}", "c000", tuple(example(f"Question {i} on topic {i * 7}?", f"Thing {i}")))
-    for i in range(12)
+    PassedRollout(f"w{i}", "c000", tuple(example(f"Question {i} on topic {i * 7}?", f"Thing {i}"))) for i in range(12)
 )
 SUMS_PASSED = tuple(
     PassedRollout(
@@ -167,9 +166,7 @@ def run_tree(files: Mapping[str, bytes], task: Mapping[str, Any], episode: Episo
     episode = episode or Episode()
     space: dict[str, Any] = {"__name__": "candidate"}
     exec(compile(files["harness.py"].decode(), "harness.py", "exec"), space)
-    cls = next(
-        v for v in space.values() if isinstance(v, type) and issubclass(v, Harness) and v is not Harness
-    )
+    cls = next(v for v in space.values() if isinstance(v, type) and issubclass(v, Harness) and v is not Harness)
     harness = cls()
     harness.files = {path: content.decode() for path, content in files.items()}
     answer = asyncio.run(harness.run(task, episode, episode))
@@ -180,8 +177,7 @@ def run_tree(files: Mapping[str, bytes], task: Mapping[str, Any], episode: Episo
 
 def outcomes(rewards: Sequence[float], prefix: str = "h", turns: int = 2) -> tuple[Outcome, ...]:
     return tuple(
-        Outcome(f"{prefix}{i}", 0, reward, "ok", turns, 10, 100, False, False)
-        for i, reward in enumerate(rewards)
+        Outcome(f"{prefix}{i}", 0, reward, "ok", turns, 10, 100, False, False) for i, reward in enumerate(rewards)
     )
 
 

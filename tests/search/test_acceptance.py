@@ -28,9 +28,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("entries", "candidate", "accepted"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE]
-)
+@pytest.mark.parametrize(("entries", "candidate", "accepted"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE])
 def test_archive_best(entries: list[ArchiveEntry], candidate: str, accepted: bool) -> None:
     decision = RULE.decide(entries, incoming="in", coverage=4, barred=frozenset({"barred"}))
     assert (decision.candidate, decision.accepted) == (candidate, accepted)

@@ -10,9 +10,7 @@ from whale.rollout.types import ToolCall, Trajectory, Turn
 from whale.search.archive import ArchiveLimits, build_archive, write_archive
 from whale.search.types import ArchiveEntry, PassedRollout
 
-TRAINING = {
-    name: Task(name, {"question": f"{name}?"}, {"answers": ["hidden"]}) for name in ("h0", "h1", "w0")
-}
+TRAINING = {name: Task(name, {"question": f"{name}?"}, {"answers": ["hidden"]}) for name in ("h0", "h1", "w0")}
 
 
 def scored(name: str, rewards: list[float]) -> ArchiveEntry:

@@ -55,10 +55,7 @@ def test_a_tree_is_bounded() -> None:
 
 def test_a_digest_knows_paths_from_contents() -> None:
     assert digest({"a": b"1", "b": b"2"}) == digest({"b": b"2", "a": b"1"})
-    assert (
-        len({digest(t) for t in ({"a": b"12"}, {"a1": b"2"}, {"a": b"1", "b": b"2"}, {"a": b"2", "b": b"1"})})
-        == 4
-    )
+    assert len({digest(t) for t in ({"a": b"12"}, {"a1": b"2"}, {"a": b"1", "b": b"2"}, {"a": b"2", "b": b"1"})}) == 4
 
 
 SYSTEM = "prompts/system.md"
@@ -109,9 +106,7 @@ def test_candidate_code_runs_last_and_only_if_all_else_passed() -> None:
 
     assert check(LOOKUP_TREE, "no class") == "no class" and not smoked
     assert check(LOOKUP_TREE, None) == "raised in the smoke run" and len(smoked) == 1
-    passed = gate(
-        LOOKUP_TREE, base=LOOKUP_TREE, space="full", check_source=lambda _: None, leak=lambda _: None
-    )
+    passed = gate(LOOKUP_TREE, base=LOOKUP_TREE, space="full", check_source=lambda _: None, leak=lambda _: None)
     assert passed is None
 
 
@@ -132,8 +127,6 @@ def test_the_scripted_proposer_plays_its_script() -> None:
         ("mutation", {"pair_probability": 2.0}, "0..1"),
     ],
 )
-def test_an_unknown_proposer_or_option_is_a_usage_error(
-    name: str, options: dict[str, object], message: str
-) -> None:
+def test_an_unknown_proposer_or_option_is_a_usage_error(name: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message.replace(".", r"\.")):
         proposer(name, options)

@@ -72,9 +72,7 @@ def test_an_operator_makes_programs_that_run_within_their_turns(operator: Operat
     st.integers(0, 2**32),
 )
 @settings(deadline=None, max_examples=80)
-def test_operators_can_be_stacked_and_the_program_still_runs(
-    domain: str, names: list[str], seed: int
-) -> None:
+def test_operators_can_be_stacked_and_the_program_still_runs(domain: str, names: list[str], seed: int) -> None:
     files: Mapping[str, bytes] = TREES[domain]
     for name in names:
         made = change(name, domain, seed, files)
@@ -126,9 +124,7 @@ def test_a_larger_loop_of_model_calls_raises_the_turn_limit() -> None:
 
 def test_the_stop_string_is_the_common_ending_of_passed_answers() -> None:
     made = every("stop-add", "lookup")
-    assert {request["stop"] for child in made for request in requests(child.files).requests[1:]} == {
-        ("</answer>",)
-    }
+    assert {request["stop"] for child in made for request in requests(child.files).requests[1:]} == {("</answer>",)}
 
 
 def test_the_prefix_is_how_passed_replies_of_that_call_begin() -> None:
@@ -211,10 +207,7 @@ def test_the_system_text_moves_into_the_user_message() -> None:
         moved = [
             request
             for request in requests(made.files).requests
-            if all(
-                getattr(message, "text", None) or message["role"] != "system"
-                for message in request["messages"]
-            )
+            if all(getattr(message, "text", None) or message["role"] != "system" for message in request["messages"])
         ]
         assert len(moved) == 1 and moved[0]["messages"][-1]["content"].startswith("Answer the question.")
 

@@ -22,9 +22,7 @@ def scored(proposals: Sequence[Proposal], start: int, score: float = 0.5) -> tup
     )
 
 
-def search(
-    name: str, seed: int, iterations: int, count: int = 3, **options: float
-) -> tuple[Archive, list[Proposal]]:
+def search(name: str, seed: int, iterations: int, count: int = 3, **options: float) -> tuple[Archive, list[Proposal]]:
     proposer, store = MutationProposer(**options), archive(name)  # type: ignore[arg-type]  # options of a test
     made: list[Proposal] = []
     for iteration in range(1, iterations + 1):
@@ -51,13 +49,9 @@ def test_every_proposal_runs_is_new_and_within_the_limits(name: str, seed: int) 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 4))
 @settings(deadline=None, max_examples=8)
-def test_proposals_are_a_function_of_archive_seed_cycle_and_iteration(
-    seed: int, cycle: int, iteration: int
-) -> None:
+def test_proposals_are_a_function_of_archive_seed_cycle_and_iteration(seed: int, cycle: int, iteration: int) -> None:
     def once() -> Sequence[Proposal]:
-        return MutationProposer().propose(
-            archive("sums"), count=3, seed=seed, cycle=cycle, iteration=iteration
-        )
+        return MutationProposer().propose(archive("sums"), count=3, seed=seed, cycle=cycle, iteration=iteration)
 
     assert once() == once()
 
@@ -83,9 +77,7 @@ def test_every_operator_that_applies_is_tried_before_one_is_tried_again(seed: in
             # An untried operator has no child of any parent that is not known, for a handful of draws.
             for operator in untried:
                 for parent in store.entries[: 1 + number // 2 * 2]:
-                    assert mutate(operator, parent.files, MATERIAL["sums"], known, Random(5)) is None, (
-                        operator.name
-                    )
+                    assert mutate(operator, parent.files, MATERIAL["sums"], known, Random(5)) is None, operator.name
             break
         uses.update(names)
     else:

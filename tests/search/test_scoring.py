@@ -68,9 +68,7 @@ def test_no_difference_still_has_an_interval_with_a_width() -> None:
     assert gain.gain == 0 and gain.low < 0 < gain.high
 
 
-def simulate(
-    rng: np.random.Generator, tasks: int, samples: int, gain: float
-) -> tuple[list[Outcome], list[Outcome]]:
+def simulate(rng: np.random.Generator, tasks: int, samples: int, gain: float) -> tuple[list[Outcome], list[Outcome]]:
     """Task difficulties shared by both sides, so that the true mean gain is exactly `gain`."""
     before, after = [], []
     for task in range(tasks):
@@ -99,6 +97,4 @@ def test_the_bootstrap_agrees_with_the_closed_form_and_repeats_itself() -> None:
     first = paired_bootstrap(before, after, seed=3, resamples=1500)
     assert first == paired_bootstrap(before, after, seed=3, resamples=1500)
     assert first.gain == pytest.approx(closed.gain)
-    assert first.low == pytest.approx(closed.low, abs=0.03) and first.high == pytest.approx(
-        closed.high, abs=0.03
-    )
+    assert first.low == pytest.approx(closed.low, abs=0.03) and first.high == pytest.approx(closed.high, abs=0.03)

@@ -71,9 +71,7 @@ def test_rendered_examples_are_read_back(rows: list[tuple[tuple[str, str], ...]]
     assert parse_examples(render_examples(rows)) == rows
 
 
-@pytest.mark.parametrize(
-    "content", [b"{}", b"[1]", b"[[]]", b'[[{"role": "user"}]]', b"\xff", b"[" * 100_000]
-)
+@pytest.mark.parametrize("content", [b"{}", b"[1]", b"[[]]", b'[[{"role": "user"}]]', b"\xff", b"[" * 100_000])
 def test_other_json_is_not_taken_for_examples(content: bytes) -> None:
     assert parse_examples(content) is None
     assert example_files({"data.json": content}) == {}
@@ -89,9 +87,7 @@ def test_mined_examples_are_distinct_bounded_and_repeatable(seed: int, k: int) -
 
 
 def test_long_rollouts_and_rollouts_without_a_question_are_not_mined() -> None:
-    long = PassedRollout(
-        "a", "c", ({"role": "user", "content": "x" * 3000}, {"role": "assistant", "content": "y"})
-    )
+    long = PassedRollout("a", "c", ({"role": "user", "content": "x" * 3000}, {"role": "assistant", "content": "y"}))
     bare = PassedRollout("b", "c", ({"role": "assistant", "content": "y"},))
     assert mine([long, bare], Random(0), 2) == []
     assert len(mine([long], Random(0), 1, max_chars=4000)) == 1
@@ -107,7 +103,5 @@ def test_groups_are_covered_before_one_comes_twice() -> None:
 
 def test_of_one_task_the_shortest_rollout_is_taken() -> None:
     short = PassedRollout("a", "c", ({"role": "user", "content": "q"}, {"role": "assistant", "content": "y"}))
-    wordy = PassedRollout(
-        "a", "c", ({"role": "user", "content": "q"}, {"role": "assistant", "content": "y" * 9})
-    )
+    wordy = PassedRollout("a", "c", ({"role": "user", "content": "q"}, {"role": "assistant", "content": "y" * 9}))
     assert mine([wordy, short], Random(0), 3) == [(("user", "q"), ("assistant", "y"))]

@@ -173,13 +173,7 @@ def _contract_names(tree: ast.Module) -> set[str]:
             names |= {alias.asname or alias.name for alias in node.names if alias.name == "Harness"}
             names |= {f"{alias.asname or 'api'}.Harness" for alias in node.names if alias.name == "api"}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module == "whale":
-            names |= {
-                f"{alias.asname or 'harness'}.Harness" for alias in node.names if alias.name == "harness"
-            }
+            names |= {f"{alias.asname or 'harness'}.Harness" for alias in node.names if alias.name == "harness"}
         elif isinstance(node, ast.Import):
-            names |= {
-                f"{alias.asname or alias.name}.Harness"
-                for alias in node.names
-                if alias.name in CONTRACT_MODULES
-            }
+            names |= {f"{alias.asname or alias.name}.Harness" for alias in node.names if alias.name in CONTRACT_MODULES}
     return names

@@ -60,9 +60,7 @@ class ToolRequest:
         return {"kind": "tool", "name": self.name, "arguments": dict(self.arguments)}
 
 
-def parse_requests(
-    message: Mapping[str, Any], *, replies: int, tools: Sequence[str]
-) -> list[ChatCall | ToolRequest]:
+def parse_requests(message: Mapping[str, Any], *, replies: int, tools: Sequence[str]) -> list[ChatCall | ToolRequest]:
     """Return the requests of an "ask" message. `replies` is how many replies the episode has had.
 
     Raises EpisodeFailed with status bad_call.

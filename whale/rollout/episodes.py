@@ -66,9 +66,7 @@ def run_micro_batch(
 class _Batch:
     """The processes of a micro-batch's episodes."""
 
-    def __init__(
-        self, episodes: Sequence[Episode], session: GenerationSession, worker: HarnessWorker
-    ) -> None:
+    def __init__(self, episodes: Sequence[Episode], session: GenerationSession, worker: HarnessWorker) -> None:
         self._episodes = episodes
         self._session = session
         self._worker = worker
@@ -77,9 +75,7 @@ class _Batch:
 
     def run(self) -> None:
         for index, episode in enumerate(self._episodes):
-            process = self._worker.open_episode(
-                episode.task.public, seed=episode.spec.seed, tools=episode.tool_names
-            )
+            process = self._worker.open_episode(episode.task.public, seed=episode.spec.seed, tools=episode.tool_names)
             self._processes[index] = process
             self._by_number[process.number] = episode
         while not all(episode.done for episode in self._episodes):

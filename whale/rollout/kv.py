@@ -158,7 +158,8 @@ def grouped_attention(
         attn_mask=attention_mask,
         scale=scaling,
     )
-    return output.view(batch, heads, length, -1).transpose(1, 2).contiguous(), None
+    # Some CUDA kernels return a strided output.
+    return output.reshape(batch, heads, length, -1).transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register(ATTENTION, grouped_attention)

@@ -85,10 +85,7 @@ def _row(trajectory: Trajectory) -> dict[str, Any]:
             for turn in trajectory.turns
         ],
         "calls": _json(
-            [
-                [call.after_turn, call.name, dict(call.arguments), call.result, call.error]
-                for call in trajectory.calls
-            ]
+            [[call.after_turn, call.name, dict(call.arguments), call.result, call.error] for call in trajectory.calls]
         ),
         "replies": _json([dict(reply) for reply in trajectory.replies]),
     }

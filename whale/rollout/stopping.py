@@ -26,9 +26,7 @@ class StopScanner:
             return False
         self._shown.append(token)
         # Part of a character decodes to U+FFFD: it may complete any character that is not ASCII.
-        candidates = [
-            stop for stop in self._stop if stop[-1] in text or ("\ufffd" in text and not stop[-1].isascii())
-        ]
+        candidates = [stop for stop in self._stop if stop[-1] in text or ("\ufffd" in text and not stop[-1].isascii())]
         if not candidates:
             return False
         tail = self._chat.decode(self._shown[-self._reach :])

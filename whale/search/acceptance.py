@@ -76,9 +76,7 @@ class ArchiveBest:
         if not ranked:
             return Decision(incoming, False, "no harness is fully scored under the current weights")
         # max returns the first of equals, so that the earlier entry wins a tie that is left.
-        best = max(
-            ranked, key=lambda entry: (entry.score or 0.0, -entry.mean_turns, entry.candidate == incoming)
-        )
+        best = max(ranked, key=lambda entry: (entry.score or 0.0, -entry.mean_turns, entry.candidate == incoming))
         own = next((entry for entry in ranked if entry.candidate == incoming), None)
         if own is not None and own.tree == best.tree:
             return Decision(incoming, False, f"nothing beats the incoming harness's {own.score:.4f}")

@@ -54,9 +54,7 @@ def build_archive(
         seen.add(entry.candidate)
         for outcome in entry.outcomes:
             if outcome.task not in training:
-                raise ValueError(
-                    f"{outcome.task} is no training task: no proposer may see {entry.candidate}'s result"
-                )
+                raise ValueError(f"{outcome.task} is no training task: no proposer may see {entry.candidate}'s result")
     rollouts = tuple(passed)[-limits.passed :] if limits.passed else ()
     for rollout in rollouts:
         if rollout.task_id not in training:
@@ -82,9 +80,7 @@ def write_archive(
             raise ValueError(f"{entry.candidate!r} cannot name a folder of the archive")
         for trajectory in trajectories.get(entry.candidate, ()):
             if trajectory.task_id not in archive.task_text:
-                raise ValueError(
-                    f"{trajectory.task_id} is no training task: no proposer may see its trajectory"
-                )
+                raise ValueError(f"{trajectory.task_id} is no training task: no proposer may see its trajectory")
     candidates = {entry.candidate for entry in archive.entries}
     for name in ("harnesses", "trajectories"):
         (folder / name).mkdir(parents=True, exist_ok=True)

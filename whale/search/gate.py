@@ -18,9 +18,7 @@ TEXT_CHARS = 4000
 AXIS_CHARS = 120
 
 # Terminal control bytes, and marks that reorder or hide text: none can move a reader's cursor.
-_CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
-)
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
 def clean(proposal: Proposal) -> Proposal:

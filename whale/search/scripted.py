@@ -13,8 +13,6 @@ class ScriptedProposer:
     def __init__(self, script: Mapping[tuple[int, int], Sequence[Proposal]]) -> None:
         self._script = {key: tuple(proposals) for key, proposals in script.items()}
 
-    def propose(
-        self, archive: Archive, *, count: int, seed: int, cycle: int, iteration: int
-    ) -> Sequence[Proposal]:
+    def propose(self, archive: Archive, *, count: int, seed: int, cycle: int, iteration: int) -> Sequence[Proposal]:
         """The first `count` proposals of this iteration, whatever the archive holds."""
         return self._script.get((cycle, iteration), ())[:count]

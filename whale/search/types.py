@@ -73,8 +73,6 @@ class Proposer(Protocol):
 
     name: str
 
-    def propose(
-        self, archive: Archive, *, count: int, seed: int, cycle: int, iteration: int
-    ) -> Sequence[Proposal]:
+    def propose(self, archive: Archive, *, count: int, seed: int, cycle: int, iteration: int) -> Sequence[Proposal]:
         """At most `count` proposals. Deterministic in its arguments if the proposer can be."""
         ...

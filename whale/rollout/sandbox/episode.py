@@ -70,10 +70,7 @@ class EpisodeModel:
         temperature: float | None = None,
     ) -> api.Reply:
         """Sample one assistant turn; see `whale.harness.api.Model`."""
-        shown = [
-            {"reply": message.id} if isinstance(message, api.Reply) else _plain(message)
-            for message in messages
-        ]
+        shown = [{"reply": message.id} if isinstance(message, api.Reply) else _plain(message) for message in messages]
         request = {
             "kind": "chat",
             "messages": shown,
@@ -83,9 +80,7 @@ class EpisodeModel:
             "temperature": temperature,
         }
         answer = await self._loop.request(json.dumps(request))
-        return api.Reply(
-            answer["id"], answer["text"], answer["prefix"], answer["finish_reason"], answer["n_tokens"]
-        )
+        return api.Reply(answer["id"], answer["text"], answer["prefix"], answer["finish_reason"], answer["n_tokens"])
 
 
 def _plain(message: Any) -> Any:
@@ -105,9 +100,7 @@ class EpisodeTools:
     def __getattr__(self, name: str) -> Any:
         """Return the async function of a tool."""
         if name not in self._names:
-            raise AttributeError(
-                f"there is no tool {name!r}; the tools are {', '.join(self._names) or 'none'}"
-            )
+            raise AttributeError(f"there is no tool {name!r}; the tools are {', '.join(self._names) or 'none'}")
 
         async def call(**arguments: Any) -> Any:
             request = json.dumps({"kind": "tool", "name": name, "arguments": arguments})
@@ -182,9 +175,7 @@ def _last_words(channel: Channel, error: BaseException) -> None:
         os._exit(0)
 
 
-def _attempt(
-    channel: Channel, files: Mapping[str, str], tree: str, start: Mapping[str, Any]
-) -> dict[str, Any]:
+def _attempt(channel: Channel, files: Mapping[str, str], tree: str, start: Mapping[str, Any]) -> dict[str, Any]:
     turns = "0"
 
     def exchange(requests: Sequence[str]) -> Sequence[Mapping[str, Any]]:
@@ -216,9 +207,7 @@ def _attempt(
     return {"type": "end", "status": "ok", "answer": result.id}
 
 
-async def _solve(
-    harness: api.Harness, task: Mapping[str, Any], model: EpisodeModel, tools: EpisodeTools
-) -> Any:
+async def _solve(harness: api.Harness, task: Mapping[str, Any], model: EpisodeModel, tools: EpisodeTools) -> Any:
     result: Any = harness.run(task, model, tools)
     return await result if inspect.isawaitable(result) else result
 

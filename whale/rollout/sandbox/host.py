@@ -105,9 +105,7 @@ class HarnessWorker:
                 Path(f"/proc/{pid}/oom_score_adj").write_text("900")
         self._selector.register(self._control, selectors.EVENT_READ, None)
 
-    def open_episode(
-        self, task: Mapping[str, Any], *, seed: int, tools: Sequence[str] = ()
-    ) -> EpisodeProcess:
+    def open_episode(self, task: Mapping[str, Any], *, seed: int, tools: Sequence[str] = ()) -> EpisodeProcess:
         """Fork an episode and hand it the public fields of its task."""
         process = EpisodeProcess(next(self._numbers), self.limits)
         self._alive[process.number] = process
@@ -286,9 +284,7 @@ class HarnessWorker:
         return process.ended(exit, memory_ran_out=_oom_kills() > self._out_of_memory)
 
     def _patience(self) -> float | None:
-        waiting = [
-            p.deadline() for p in self._alive.values() if p.holds_control and not p.verdict and not p.closed
-        ]
+        waiting = [p.deadline() for p in self._alive.values() if p.holds_control and not p.verdict and not p.closed]
         return max(0.0, min(waiting) - time.monotonic()) if waiting else _STOP_SECONDS
 
     def _command(self, value: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
@@ -313,9 +309,7 @@ class HarnessWorker:
         return WorkerDied(f"the {self.tier} sandbox's worker {what}" + (f": {lines[-1]}" if lines else ""))
 
 
-def start_worker(
-    files: Mapping[str, bytes], tier: Tier | None = None, limits: Limits | None = None
-) -> HarnessWorker:
+def start_worker(files: Mapping[str, bytes], tier: Tier | None = None, limits: Limits | None = None) -> HarnessWorker:
     """Start a worker for a candidate's tree, in the strongest tier that works here unless one is named."""
     if tier is None:
         from whale.rollout.sandbox.probe import best_tier

@@ -42,9 +42,7 @@ def confine(readable: Iterable[str]) -> None:
         attributes += struct.pack("=Q", 0b11)
     if version >= 6:
         attributes += struct.pack("=Q", 0b11)
-    ruleset = _checked(
-        libc.syscall(_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
-    )
+    ruleset = _checked(libc.syscall(_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0)))
     try:
         for path in readable:
             _allow(libc, ruleset, path)

@@ -61,9 +61,7 @@ def _interpreter() -> str:
 
 
 def _python(lib: Path) -> list[str]:
-    code = (
-        f"import sys; sys.path.insert(0, {str(lib)!r}); from whale.rollout.sandbox.worker import main; main()"
-    )
+    code = f"import sys; sys.path.insert(0, {str(lib)!r}); from whale.rollout.sandbox.worker import main; main()"
     return [_interpreter(), "-s", "-S", "-P", "-B", "-X", "utf8", "-c", code]
 
 

@@ -42,10 +42,7 @@ def fix_addresses() -> None:
     Where the kernel or a container refuses, the worker goes on without.
     """
     libc = ctypes.CDLL(None)
-    if (
-        not sys.platform.startswith("linux")
-        or libc.personality(ctypes.c_ulong(0xFFFFFFFF)) & _ADDR_NO_RANDOMIZE
-    ):
+    if not sys.platform.startswith("linux") or libc.personality(ctypes.c_ulong(0xFFFFFFFF)) & _ADDR_NO_RANDOMIZE:
         return
     if libc.personality(ctypes.c_ulong(_ADDR_NO_RANDOMIZE)) != -1:
         os.execv(sys.executable, sys.orig_argv)

@@ -102,9 +102,7 @@ def follow_roles(functions: Sequence[Function], run: Function) -> dict[str, Role
     return roles
 
 
-def find_calls(
-    functions: Sequence[Function], roles: Mapping[str, Roles]
-) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
+def find_calls(functions: Sequence[Function], roles: Mapping[str, Roles]) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
     """The model calls and the tool calls of a class's methods, in the order in which they are reached."""
     chats: list[Call] = []
     tools: list[Call] = []

@@ -39,9 +39,7 @@ def _attributes(first: Program, second: Program, rng: Random) -> Change | None:
         return None
     taken = rng.sample(differing, rng.randint(1, len(differing)))
     edits = [first.source.replace(ours[name], second.source.code(theirs[name])) for name in sorted(taken)]
-    return Change(
-        first.edited(edits), f"the first parent's {MAIN} with the second's {', '.join(sorted(taken))}"
-    )
+    return Change(first.edited(edits), f"the first parent's {MAIN} with the second's {', '.join(sorted(taken))}")
 
 
 CROSSOVERS = (

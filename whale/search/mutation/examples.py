@@ -24,9 +24,7 @@ def _add(program: Program, material: Material, path: str, held: list[Example], r
     )
 
 
-def _replace(
-    program: Program, material: Material, path: str, held: list[Example], rng: Random
-) -> Change | None:
+def _replace(program: Program, material: Material, path: str, held: list[Example], rng: Random) -> Change | None:
     count = rng.choice([1, len(held), *AT_ONCE])
     mined = _mined(material, rng, min(count, material.max_examples), held)
     if not mined:
@@ -34,18 +32,14 @@ def _replace(
     if count == 1 and len(held) > 1:
         examples = list(held)
         examples[rng.randrange(len(held))] = mined[0]
-        return Change(
-            program.with_file(path, render_examples(examples)), f"one worked example of {path} replaced"
-        )
+        return Change(program.with_file(path, render_examples(examples)), f"one worked example of {path} replaced")
     return Change(
         program.with_file(path, render_examples(mined)),
         f"the worked examples of {path} replaced by {len(mined)} from passed rollouts",
     )
 
 
-def _remove(
-    program: Program, material: Material, path: str, held: list[Example], rng: Random
-) -> Change | None:
+def _remove(program: Program, material: Material, path: str, held: list[Example], rng: Random) -> Change | None:
     examples = list(held)
     examples.pop(rng.randrange(len(examples)))
     return Change(
@@ -54,18 +48,14 @@ def _remove(
     )
 
 
-def _reorder(
-    program: Program, material: Material, path: str, held: list[Example], rng: Random
-) -> Change | None:
+def _reorder(program: Program, material: Material, path: str, held: list[Example], rng: Random) -> Change | None:
     examples = list(held)
     rng.shuffle(examples)
     if examples == held:
         examples.reverse()
     if examples == held:
         return None
-    return Change(
-        program.with_file(path, render_examples(examples)), f"the worked examples of {path} reordered"
-    )
+    return Change(program.with_file(path, render_examples(examples)), f"the worked examples of {path} reordered")
 
 
 def _mined(material: Material, rng: Random, count: int, held: list[Example]) -> list[Example]:
@@ -89,9 +79,7 @@ def _remove_sites(program: Program, material: Material) -> list[Site]:
 
 def _reorder_sites(program: Program, material: Material) -> list[Site]:
     files = example_files(program.files)
-    return [
-        Site(partial(_reorder, program, material, path, held)) for path, held in files.items() if held[1:]
-    ]
+    return [Site(partial(_reorder, program, material, path, held)) for path, held in files.items() if held[1:]]
 
 
 OPERATORS = (

@@ -95,11 +95,7 @@ def _inline_numbers(program: Program) -> Iterator[tuple[ast.Constant, str]]:
 
 
 def _inline_sites(program: Program, material: Material) -> list[Site]:
-    return [
-        Site(partial(_change, program, node, label))
-        for node, label in _inline_numbers(program)
-        if is_number(node)
-    ]
+    return [Site(partial(_change, program, node, label)) for node, label in _inline_numbers(program) if is_number(node)]
 
 
 OPERATORS = (

@@ -91,9 +91,7 @@ class Program:
         if name in self.names:
             return []
         imports = [
-            node
-            for node in self.module.body
-            if isinstance(node, ast.Import | ast.ImportFrom) and not _is_future(node)
+            node for node in self.module.body if isinstance(node, ast.Import | ast.ImportFrom) and not _is_future(node)
         ]
         place: ast.stmt = imports[-1] if imports else self.cls
         edit = self.source.after if imports else self.source.before
@@ -169,11 +167,7 @@ class Program:
         if isinstance(node, ast.Attribute):
             if node.attr in ("text", "prefix") and self.kind(node.value, kinds, function) == "reply":
                 return "str"
-            if (
-                isinstance(node.value, ast.Name)
-                and node.value.id == "self"
-                and node.attr in self.attributes()
-            ):
+            if isinstance(node.value, ast.Name) and node.value.id == "self" and node.attr in self.attributes():
                 return self.kind(self.attributes()[node.attr], {}, function)
             return "unknown"
         if isinstance(node, ast.BinOp):

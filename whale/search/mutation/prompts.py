@@ -126,9 +126,7 @@ def _repeat_sites(program: Program, material: Material) -> list[Site]:
         if not task or messages is None:
             continue
         for name in text_fields(program, material):
-            summary = (
-                f"the task's {name} again at the end of the last user message, model call {call.position + 1}"
-            )
+            summary = f"the task's {name} again at the end of the last user message, model call {call.position + 1}"
             extra = f", {task}[{literal(name)}]"
             sites.append(Site(partial(_repeat, program, messages, extra, summary)))
     return sites
@@ -139,9 +137,7 @@ def _repeat(program: Program, messages: ast.expr, extra: str, summary: str, rng:
 
 
 def _system_sites(program: Program, material: Material) -> list[Site]:
-    if not any(
-        isinstance(node, ast.Constant) and node.value == "system" for node in ast.walk(program.module)
-    ):
+    if not any(isinstance(node, ast.Constant) and node.value == "system" for node in ast.walk(program.module)):
         return []
     return [
         Site(partial(_fold_system, program, call, messages))

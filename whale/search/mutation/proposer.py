@@ -45,9 +45,7 @@ class MutationProposer:
         every: list[Operator | Crossover] = [*operators, *crossovers]
         self._operators = {operator.name: operator for operator in every}
 
-    def propose(
-        self, archive: Archive, *, count: int, seed: int, cycle: int, iteration: int
-    ) -> Sequence[Proposal]:
+    def propose(self, archive: Archive, *, count: int, seed: int, cycle: int, iteration: int) -> Sequence[Proposal]:
         """At most `count` candidates, none of which is in the archive; fewer if no more were found."""
         parents = ranked(archive.entries)
         material = material_of(archive, *self._limits)
@@ -231,9 +229,7 @@ def draws(parents: Sequence[ArchiveEntry], rng: Random) -> list[ArchiveEntry]:
 def material_of(archive: Archive, max_example_chars: int, max_examples: int) -> Material:
     """What the archive offers to operators."""
     publics = list(archive.task_text.values())
-    fields = [
-        key for key in (publics[0] if publics else {}) if all(isinstance(p.get(key), str) for p in publics)
-    ]
+    fields = [key for key in (publics[0] if publics else {}) if all(isinstance(p.get(key), str) for p in publics)]
     return Material(archive.passed, tuple(fields), max_example_chars, max_examples)
 
 

@@ -56,18 +56,14 @@ def _temperature(program: Program, material: Material, call: Call, rng: Random) 
         return Change(files, f"the run's own temperature {_where(call)}")
     old = keyword.value.value if keyword and isinstance(keyword.value, ast.Constant) else None
     new = rng.choice([t for t in TEMPERATURES if t != old])
-    return Change(
-        program.edited([_put(program, call, "temperature", str(new))]), f"temperature {new} {_where(call)}"
-    )
+    return Change(program.edited([_put(program, call, "temperature", str(new))]), f"temperature {new} {_where(call)}")
 
 
 def _token_limit(program: Program, material: Material, call: Call, rng: Random) -> Change | None:
     keyword = call.keyword("max_tokens")
     old = keyword.value.value if keyword and isinstance(keyword.value, ast.Constant) else None
     new = rng.choice([n for n in TOKEN_LIMITS if n != old])
-    return Change(
-        program.edited([_put(program, call, "max_tokens", str(new))]), f"max_tokens {new} {_where(call)}"
-    )
+    return Change(program.edited([_put(program, call, "max_tokens", str(new))]), f"max_tokens {new} {_where(call)}")
 
 
 def _stop_add(program: Program, material: Material, call: Call, rng: Random) -> Change | None:

@@ -21,11 +21,7 @@ LABELS = ("[{}] ", "{}. ", "Result {}: ")
 
 def _arguments(call: Call) -> list[tuple[str, ast.expr]]:
     """A tool call's arguments with a name for each; **kwargs and *args are left alone."""
-    named = [
-        (f"argument {i + 1}", node)
-        for i, node in enumerate(call.call.args)
-        if not isinstance(node, ast.Starred)
-    ]
+    named = [(f"argument {i + 1}", node) for i, node in enumerate(call.call.args) if not isinstance(node, ast.Starred)]
     return named + [(k.arg, k.value) for k in call.call.keywords if k.arg]
 
 
@@ -54,9 +50,7 @@ def _second_hop_sites(program: Program, material: Material) -> list[Site]:
     return sites
 
 
-def _second_hop(
-    program: Program, call: Call, name: str, node: ast.expr, sure: bool, rng: Random
-) -> Change | None:
+def _second_hop(program: Program, call: Call, name: str, node: ast.expr, sure: bool, rng: Random) -> Change | None:
     source, indent = program.source, program.source.indent(call.statement)
     own, result = source.code(node), call.target or program.fresh("first")
     own = own if sure else f"str({own})"
@@ -77,8 +71,7 @@ def _second_hop(
     # The merge drops what came already: asking for more leaves room for what is new.
     more = rng.choice(HOP_MORE)
     changed += [
-        Edit(*_relative(source.span(size), start), f"{source.code(size)} + {more}")
-        for size in _sizes(program, call)
+        Edit(*_relative(source.span(size), start), f"{source.code(size)} + {more}") for size in _sizes(program, call)
     ]
     again = splice(source.text[start:end], changed)
     lines = [
@@ -109,9 +102,7 @@ def _sizes(program: Program, call: Call) -> list[ast.expr]:
     attributes = program.attributes()
     found = []
     for _, node in _arguments(call):
-        own_attribute = (
-            isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
-        )
+        own_attribute = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
         value = attributes.get(node.attr) if own_attribute and isinstance(node, ast.Attribute) else node
         if isinstance(value, ast.Constant) and type(value.value) is int:
             found.append(node)
@@ -220,9 +211,7 @@ def _label(program: Program, call: Call, rng: Random) -> Change | None:
             return None
         edit = program.source.replace(held, literal(label))
     else:
-        edit = program.source.replace(
-            call.node, f"_labelled({program.source.code(call.node)}, {literal(label)})"
-        )
+        edit = program.source.replace(call.node, f"_labelled({program.source.code(call.node)}, {literal(label)})")
     return Change(program.edited([edit], snippets), f"results of {call.tool} labelled {label!r}")
 
 

@@ -80,9 +80,7 @@ def _ask_again(program: Program, call: Call, expected: str, rng: Random) -> Chan
 
 
 def _vote_sites(program: Program, material: Material) -> list[Site]:
-    return [
-        Site(partial(_vote, program, call)) for call in _whole_statements(program) if not _is_greedy(call)
-    ]
+    return [Site(partial(_vote, program, call)) for call in _whole_statements(program) if not _is_greedy(call)]
 
 
 def _vote(program: Program, call: Call, rng: Random) -> Change | None:
@@ -130,14 +128,10 @@ def _droppable(program: Program, function: Function, body: list[ast.stmt]) -> li
         if len(body) < 2 or program.source.indent(statement) is None:
             continue
         stores = {
-            node.id
-            for node in ast.walk(statement)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         }
         bound = program.kinds_at(function, statement).keys()
-        leaves = any(
-            isinstance(n, ast.Return | ast.Raise | ast.Break | ast.Continue) for n in ast.walk(statement)
-        )
+        leaves = any(isinstance(n, ast.Return | ast.Raise | ast.Break | ast.Continue) for n in ast.walk(statement))
         docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         simple = isinstance(statement, ast.Expr | ast.Assign | ast.AugAssign)
         plain_if = isinstance(statement, ast.If) and not statement.orelse
@@ -150,9 +144,7 @@ def _droppable(program: Program, function: Function, body: list[ast.stmt]) -> li
 def _drop(program: Program, statement: ast.stmt, rng: Random) -> Change | None:
     line = " ".join(program.source.code(statement).split())
     edit = program.source.remove_statement(statement)
-    return Change(
-        program.edited([edit]), f"without the step {line if len(line) <= 70 else line[:67] + '...'}"
-    )
+    return Change(program.edited([edit]), f"without the step {line if len(line) <= 70 else line[:67] + '...'}")
 
 
 def _message_lists(function: Function) -> list[ast.List]:
@@ -165,17 +157,13 @@ def _message_lists(function: Function) -> list[ast.List]:
 
 
 def _is_message(node: ast.expr) -> bool:
-    return isinstance(node, ast.Dict) and any(
-        isinstance(k, ast.Constant) and k.value == "role" for k in node.keys
-    )
+    return isinstance(node, ast.Dict) and any(isinstance(k, ast.Constant) and k.value == "role" for k in node.keys)
 
 
 def _drop_item(program: Program, display: ast.List, item: ast.expr, rng: Random) -> Change | None:
     line = " ".join(program.source.code(item).split())
     edit = program.source.remove_item(item, display.elts)
-    return Change(
-        program.edited([edit]), f"without the message {line if len(line) <= 70 else line[:67] + '...'}"
-    )
+    return Change(program.edited([edit]), f"without the message {line if len(line) <= 70 else line[:67] + '...'}")
 
 
 def _drop_call(program: Program, call: Call, instead: str, rng: Random) -> Change | None:
