@@ -222,28 +222,19 @@ def test_a_second_start_of_the_same_run_is_a_conflict(finished: Path) -> None:
     assert "resume" in one_line(done, 3)
 
 
-def test_other_data_on_resume_is_refused_by_its_fingerprint(finished: Path, tmp_path: Path) -> None:
+def test_other_data_on_resume_is_refused_by_its_fingerprint(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.toy.domain import ToyDomain
     from whale.alternation.progress import Silent
     from whale.alternation.session import open_runner
     from whale.errors import WhaleError
 
     folder = RunFolder(copy(finished, tmp_path) / "toy")
-    from tests.toy import domain as toy
-
-    original = toy.ToyDomain.fingerprint
-    import whale.alternation.session as session
-
-    class Other(toy.ToyDomain):
-        def fingerprint(self) -> str:
-            return original(self)[::-1]
-
-    loader = session.load_domain
-    try:
-        session.load_domain = lambda name, options: Other(options or {})
-        with pytest.raises(WhaleError, match="fingerprint"), open_runner(folder, Silent()):
-            pass
-    finally:
-        session.load_domain = loader
+    other = ToyDomain({"weight": 4, "harness": 4, "validation": 4, "test": 2, "salt": "other data"})
+    monkeypatch.setattr("whale.alternation.session.load_domain", lambda *_: other)
+    with pytest.raises(WhaleError, match="fingerprint"), open_runner(folder, Silent()):
+        pass
 
 
 def wait_until(condition: "object", process: "subprocess.Popen[str]", seconds: float = 120) -> None:

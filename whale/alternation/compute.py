@@ -4,7 +4,7 @@ Everything here is behind digests: `ensure_engine(weights)` and `ensure_trainer(
 whether it is in memory, in a checkpoint, or has to be trained again from recorded rollouts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformers.utils import logging
@@ -92,19 +92,31 @@ class Compute:
         return self._worker[1]
 
     def run(self, state: State, batch: MicroBatch, tree: str, files: Mapping[str, bytes]) -> list[Trajectory]:
-        """Sample one micro-batch: the one rollout path of training, scoring and testing."""
-        worker = self.worker(tree, files)  # before torch is loaded, where it is the first thing
-        engine = self.ensure_engine(state, batch.weights)
+        """Sample one micro-batch of the run's own tasks."""
         tasks = self.tasks[batch.split]
-        specs = [EpisodeSpec(tasks[e.task].id, e.sample, e.seed) for e in batch.episodes]
+        episodes = [(tasks[e.task], EpisodeSpec(tasks[e.task].id, e.sample, e.seed)) for e in batch.episodes]
+        return self.sample(state, batch.weights, tree, files, self.domain, episodes)
+
+    def sample(
+        self,
+        state: State,
+        weights: str,
+        tree: str,
+        files: Mapping[str, bytes],
+        domain: Domain,
+        episodes: Sequence[tuple[Task, EpisodeSpec]],
+    ) -> list[Trajectory]:
+        """Run episodes together: the one rollout path of training, scoring and testing."""
+        worker = self.worker(tree, files)  # before torch is loaded, where it is the first thing
+        engine = self.ensure_engine(state, weights)
         sampling = self.config.sampling
         return run_micro_batch(
             engine,
             engine.chat,
             files,
-            {tasks[e.task].id: tasks[e.task] for e in batch.episodes},
-            specs,
-            self.domain,
+            {task.id: task for task, _ in episodes},
+            [spec for _, spec in episodes],
+            domain,
             Sampling(
                 temperature=sampling.temperature,
                 max_turns=sampling.max_turns,

@@ -186,6 +186,20 @@ def replay(
     replay_commands.replay(run, at, deep, json, quiet)
 
 
+@app.command(rich_help_panel="See")
+def control(
+    run: Run,
+    harness: Annotated[str, typer.Argument(help="A candidate id, accepted, c003, a commit.")] = "accepted",
+    tasks: Annotated[int, typer.Option("--tasks", min=1, help="Validation tasks, each once on both sides.")] = 64,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure how much of a harness's success is guessing: the same tasks with another question's passages."""
+    from whale.cli import control_command
+
+    control_command.control(run, harness, tasks, json, quiet)
+
+
 @events_app.command("list")
 def events_list(
     run: Run,
