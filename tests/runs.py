@@ -65,14 +65,14 @@ def whale(tmp_path: Path) -> WhaleProcess:
     runs = tmp_path / "runs"
     runs.mkdir(exist_ok=True)
 
-    def call(*arguments: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    def call(*arguments: str, check: bool = True, timeout: float = 300) -> "subprocess.CompletedProcess[str]":
         done = subprocess.run(
             command(*arguments),
             capture_output=True,
             text=True,
             env=environment(runs),
             cwd=tmp_path,
-            timeout=300,
+            timeout=timeout,
         )
         if check and done.returncode:
             error_log = runs / "error.log"

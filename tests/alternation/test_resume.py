@@ -75,7 +75,7 @@ def kill_then_resume(runs: Path, config: Path, point: str, nth: int) -> bool:
     """Returns whether the run came as far as the kill."""
     done = subprocess.run(
         [sys.executable, str(KILL_AT), point, str(nth), "run", str(config), "--name", "killed", "--quiet"],
-        capture_output=True, text=True, env=environment(runs), timeout=300,
+        capture_output=True, text=True, env=environment(runs), timeout=1200,
     )  # fmt: skip
     if done.returncode == 0:
         return False
@@ -85,7 +85,7 @@ def kill_then_resume(runs: Path, config: Path, point: str, nth: int) -> bool:
         capture_output=True,
         text=True,
         env=environment(runs),
-        timeout=300,
+        timeout=1200,
     )
     assert resumed.returncode == 0, resumed.stderr
     return True
@@ -128,7 +128,7 @@ def test_resume_after_any_kill_ends_as_if_never_interrupted(
     point = sorted(POINTS)[seed % len(POINTS)]
     if not kill_then_resume(runs, toy_config, point, rng.randint(1, 40)):
         (runs / "killed").rename(runs / "unharmed")
-        assert kill_then_resume(runs, toy_config, point, rng.randint(1, 3))
+        assert kill_then_resume(runs, toy_config, point, 1)
     assert_same_end(whole, ending(runs / "killed"))
 
 

@@ -98,7 +98,7 @@ def attend(
             attn_mask=block.mask.repeat(heads // groups, 1),
             scale=scaling,
         )
-        outputs.append(output.view(1, heads, block.stop - block.start, -1))
+        outputs.append(output.reshape(1, heads, block.stop - block.start, -1))
     return torch.cat(outputs, dim=2).transpose(1, 2).contiguous(), None
 
 
