@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest  # type: ignore[import-untyped]  # scipy ships no types
 
 from whale.events.types import Outcome
-from whale.search.scoring import mean_at, paired_bootstrap, paired_interval, summarise, wilson
+from whale.search.scoring import interval, mean_at, paired_bootstrap, paired_interval, summarise, wilson
 
 
 def outcome(task: str, reward: float, sample: int = 0, status: str = "ok", **more: object) -> Outcome:
@@ -98,3 +98,24 @@ def test_the_bootstrap_agrees_with_the_closed_form_and_repeats_itself() -> None:
     assert first == paired_bootstrap(before, after, seed=3, resamples=1500)
     assert first.gain == pytest.approx(closed.gain)
     assert first.low == pytest.approx(closed.low, abs=0.03) and first.high == pytest.approx(closed.high, abs=0.03)
+
+
+def test_samples_of_one_task_count_as_one_cluster() -> None:
+    same = [outcome(task, float(task in "ab"), s) for task in "abcd" for s in range(8)]
+    score = summarise(same)
+    assert score.n == 32
+    assert (score.low, score.high) == pytest.approx(wilson(2, 4)), "eight equal samples say what one says"
+    apart = [outcome(task, float(s % 2), s) for task in "abcd" for s in range(8)]
+    low, high = interval(apart)
+    assert high - low < score.high - score.low or (low, high) == pytest.approx(wilson(2, 4))
+
+
+def test_the_clustered_interval_covers_the_mean_success() -> None:
+    rng = np.random.default_rng(5)
+    covered = 0
+    for _ in range(400):
+        rates = rng.beta(0.8, 1.6, size=60)
+        rows = [outcome(f"t{t}", float(rng.random() < rate), s) for t, rate in enumerate(rates) for s in range(8)]
+        low, high = interval(rows)
+        covered += low <= 0.8 / 2.4 <= high
+    assert 0.92 <= covered / 400 <= 0.99

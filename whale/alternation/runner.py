@@ -307,9 +307,9 @@ class Runner:
         search_step.settle(self, command)
 
     def _do_CompleteEvaluation(self, command: d.CompleteEvaluation) -> None:
-        from whale.alternation import search_step
+        from whale.alternation import evaluation
 
-        search_step.complete_evaluation(self, command)
+        evaluation.complete_evaluation(self, command)
 
 
 def outcome(trajectory: Trajectory) -> ev.Outcome:

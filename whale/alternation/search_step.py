@@ -1,12 +1,12 @@
-"""The runner's part of a harness phase: gates, proposals, scores, acceptance; and a pair's evaluation."""
+"""The runner's part of a harness phase: gates, proposals, scores, acceptance."""
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from whale.alternation import decide as d
 from whale.alternation.units import derive_seed
-from whale.domains.base import SPLITS
 from whale.events import NewEvent
 from whale.events import types as ev
 from whale.harness.validation import check_source
@@ -212,15 +212,7 @@ def complete_score(runner: "Runner", command: d.CompleteScore) -> None:
         weights=state.weights,
         cycle=state.cycle,
         iteration=command.iteration,
-        n=score.n,
-        passed=score.passed,
-        score=score.score,
-        low=score.low,
-        high=score.high,
-        mean_turns=score.mean_turns,
-        mean_tokens=score.mean_tokens,
-        fabricated=score.fabricated,
-        failures=score.failures,
+        **asdict(score),
     )
     runner.append(f"c{state.cycle:03d}/harness/{candidate.id}/scored", event)
     runner.repo.record_score(candidate.id, score_note(event))
@@ -305,63 +297,3 @@ def settle(runner: "Runner", command: d.Settle) -> None:
             ev.HarnessRetained(cycle=cycle, candidate=incoming, score=scored.score),
         )
         runner.reporter.note(f"retained {incoming}: {decision.reason}")
-
-
-# --- evaluation ---
-
-
-def complete_evaluation(runner: "Runner", command: d.CompleteEvaluation) -> None:
-    """Held-out success of a pair, from the recorded rollouts."""
-    state = runner.state
-    candidate = state.candidates[command.candidate]
-    key = f"c{command.cycle:03d}/evaluate/{command.split}"
-    assert command.split in SPLITS
-    if command.reuse is not None:
-        earlier = command.reuse
-        event = ev.Evaluated(
-            cycle=command.cycle,
-            split=command.split,
-            candidate=candidate.id,
-            tree=candidate.tree,
-            weights=command.weights,
-            n=earlier.n,
-            tasks=earlier.tasks,
-            passed=earlier.passed,
-            score=earlier.score,
-            low=earlier.low,
-            high=earlier.high,
-            metrics=earlier.metrics,
-        )
-    else:
-        outcomes = [outcome for batch in state.batches.values() for outcome in batch.outcomes]
-        score = summarise(outcomes)
-        event = ev.Evaluated(
-            cycle=command.cycle,
-            split=command.split,
-            candidate=candidate.id,
-            tree=candidate.tree,
-            weights=command.weights,
-            n=score.n,
-            tasks=len({outcome.task for outcome in outcomes}),
-            passed=score.passed,
-            score=score.score,
-            low=score.low,
-            high=score.high,
-            metrics=mean_metrics(outcomes),
-        )
-    runner.append(f"{key}/evaluated", event)
-    runner.reporter.note(
-        f"{command.split} success {event.score:.3f} [{event.low:.3f}, {event.high:.3f}], n = {event.n}"
-    )
-
-
-def mean_metrics(outcomes: Sequence[ev.Outcome]) -> dict[str, float]:
-    """Means over all rollouts: what the verifier measured, and how the rollouts ran."""
-    n = len(outcomes)
-    names = sorted({name for outcome in outcomes for name in outcome.metrics})
-    means = {name: sum(outcome.metrics.get(name, 0.0) for outcome in outcomes) / n for name in names}
-    means["truncated"] = sum(outcome.truncated for outcome in outcomes) / n
-    means["failed"] = sum(outcome.status != "ok" for outcome in outcomes) / n
-    means["turns"] = sum(outcome.turns for outcome in outcomes) / n
-    means["tokens"] = sum(outcome.generated for outcome in outcomes) / n
-    return means

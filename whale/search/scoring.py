@@ -44,7 +44,7 @@ class PairedGain:
     tasks: int
 
 
-def wilson(passed: float, n: int) -> tuple[float, float]:
+def wilson(passed: float, n: float) -> tuple[float, float]:
     """95 % Wilson score interval of a success rate (Wilson 1927), (0, 1) when nothing was counted.
 
     `passed` may be fractional: a sum of rewards in [0, 1]. Raises ValueError outside 0 <= passed <= n.
@@ -71,7 +71,7 @@ def summarise(outcomes: Sequence[Outcome]) -> Score:
         raise ValueError("no outcome to score: a harness without rollouts has no score")
     n = len(outcomes)
     passed = math.fsum(outcome.reward for outcome in outcomes)
-    low, high = wilson(min(passed, n), n)
+    low, high = interval(outcomes)
     passes = [outcome for outcome in outcomes if outcome.reward > 0]
     failures = Counter(outcome.status for outcome in outcomes if outcome.status != "ok")
     return Score(
@@ -85,6 +85,24 @@ def summarise(outcomes: Sequence[Outcome]) -> Score:
         fabricated=sum(outcome.fabricated for outcome in passes) / len(passes) if passes else 0.0,
         failures=dict(sorted(failures.items())),
     )
+
+
+def interval(outcomes: Sequence[Outcome]) -> tuple[float, float]:
+    """95 % interval of the mean reward: Wilson's, with samples of one task counted as one cluster.
+
+    Several rollouts of a task say less than as many tasks. With k > 1 rollouts a task the effective size is
+    p(1-p) over the variance of the mean of task means, between the number of tasks and of rollouts.
+    """
+    n = len(outcomes)
+    means = list(task_means(outcomes).values())
+    tasks = len(means)
+    rate = min(1.0, math.fsum(outcome.reward for outcome in outcomes) / n)
+    size = float(n)
+    if tasks < n:
+        centre = math.fsum(means) / tasks
+        spread = math.fsum((mean - centre) ** 2 for mean in means) / (tasks * max(1, tasks - 1))
+        size = min(float(n), max(float(tasks), rate * (1 - rate) / spread)) if spread > 0 else float(tasks)
+    return wilson(rate * size, size)
 
 
 def task_means(outcomes: Sequence[Outcome]) -> dict[str, float]:
