@@ -36,7 +36,7 @@ lint: $(STAMP)
 
 test: $(STAMP) lint
 	$(BIN)/whale models fetch
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile
 
 # Kill and load tests that take long; CI runs a sample of them in `make test`.
 test-long: $(STAMP)
