@@ -6,7 +6,6 @@ derived, so that a repeat is recognised as the same event.
 """
 
 import datetime
-import json
 import signal
 import threading
 import time
@@ -14,7 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from whale.alternation import decide as d
+from whale.alternation import evaluation, search_step
 from whale.alternation.compute import Compute
+from whale.alternation.control import answer
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.state import State, reduce
@@ -154,8 +155,6 @@ class Runner:
         self.stopping.wait(PAUSE_POLL)
 
     def _do_Handle(self, command: d.Handle) -> None:
-        from whale.alternation.control import answer
-
         request = self.state.requests[command.request]
         handled = answer(self.state, command.request, request)
         self.append(f"handled/{command.request}", handled)
@@ -282,33 +281,21 @@ class Runner:
     # --- the harness phase: search_step.py ---
 
     def _do_Validate(self, command: d.Validate) -> None:
-        from whale.alternation import search_step
-
         search_step.validate(self, command)
 
     def _do_Propose(self, command: d.Propose) -> None:
-        from whale.alternation import search_step
-
         search_step.propose(self, command)
 
     def _do_CompleteScore(self, command: d.CompleteScore) -> None:
-        from whale.alternation import search_step
-
         search_step.complete_score(self, command)
 
     def _do_CompleteIteration(self, command: d.CompleteIteration) -> None:
-        from whale.alternation import search_step
-
         search_step.complete_iteration(self, command)
 
     def _do_Settle(self, command: d.Settle) -> None:
-        from whale.alternation import search_step
-
         search_step.settle(self, command)
 
     def _do_CompleteEvaluation(self, command: d.CompleteEvaluation) -> None:
-        from whale.alternation import evaluation
-
         evaluation.complete_evaluation(self, command)
 
 
@@ -326,11 +313,6 @@ def outcome(trajectory: Trajectory) -> ev.Outcome:
         fabricated=trajectory.fabricated,
         metrics={name: float(value) for name, value in trajectory.metrics.items()},
     )
-
-
-def decode_submission(content: bytes) -> dict[str, bytes]:
-    """Files of a human's proposal, as `whale propose` stored them."""
-    return {path: text.encode("utf-8") for path, text in json.loads(content).items()}
 
 
 def fold_all(log: EventLog, until: int | None = None) -> State:

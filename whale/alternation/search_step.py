@@ -1,5 +1,6 @@
 """The runner's part of a harness phase: gates, proposals, scores, acceptance."""
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -132,15 +133,14 @@ def propose(runner: "Runner", command: d.Propose) -> None:
 
 def human_proposal(runner: "Runner", submitted: ev.ProposalSubmitted) -> Proposal:
     """A human's harness goes through the same gates, under the accepted harness as its parent."""
-    from whale.alternation.runner import decode_submission
-
+    content = runner.folder.artifacts.get(submitted.artifact)
     return Proposal(
         title=submitted.title,
         hypothesis=submitted.hypothesis,
         axis="human",
         changes="",
         parents=(runner.state.accepted or d.INITIAL,),
-        files=decode_submission(runner.folder.artifacts.get(submitted.artifact)),
+        files={path: text.encode("utf-8") for path, text in json.loads(content).items()},
     )
 
 

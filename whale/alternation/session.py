@@ -13,6 +13,7 @@ from whale.alternation.decide import config_of
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.runner import Runner, fold_all
+from whale.alternation.search_step import score_note
 from whale.artifacts import sync_folder
 from whale.config import Config, load_config, to_builtins
 from whale.domains.registry import load_domain
@@ -120,8 +121,6 @@ def _repository(folder: RunFolder) -> Iterator[HarnessRepo]:
 
 def reconcile(runner: Runner) -> None:
     """Bring Git to the log: what was recorded and not yet written there when a runner was killed."""
-    from whale.alternation.search_step import score_note
-
     noted = {entry.candidate: entry.note for entry in runner.repo.lineage()}
     for candidate in runner.state.candidates.values():
         scores = candidate.scores
