@@ -1,5 +1,6 @@
 """`whale init`, `run` and `resume`."""
 
+import os
 from pathlib import Path
 
 from whale.alternation.run_folder import RunFolder, runs_folder
@@ -69,6 +70,7 @@ def carry_through(folder: RunFolder, quiet: bool) -> None:
     from whale.alternation.session import open_runner
     from whale.report.tables import print_summary
 
+    os.environ.setdefault("WHALE_ERROR_LOG", str(folder.error_log))
     with folder.lease(), open_runner(folder, reporter(quiet) or Silent()) as runner:
         runner.install_signals()
         state = runner.run()
