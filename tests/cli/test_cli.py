@@ -302,7 +302,8 @@ def test_a_revert_of_a_finished_run_is_a_new_commit(finished: Path, tmp_path: Pa
         capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
     assert history[0] == after.accepted_tree
-    assert len(history) == after.acceptance_serial + 1
+    # h0's own commit stands below the first acceptance.
+    assert len(history) == after.acceptance_serial + 2
 
 
 def test_no_space_is_one_line_and_the_run_goes_on_once_there_is_room(

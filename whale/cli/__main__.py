@@ -35,9 +35,10 @@ def run(arguments: list[str] | None = None) -> int:
         return int(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted; nothing that was recorded is lost: `whale resume RUN` goes on", 130)
-    except BrokenPipeError:
-        # The reader went away (`whale events list demo | head`): not a failure. Nothing may be flushed again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, SystemExit):
+        # The reader went away (`whale events list demo | head`): not a failure, though Typer makes it exit(1).
+        # Nothing may be flushed again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
         return 0
     except Exception as error:
         # Typer's usage errors, whichever Click they come from: they print themselves.
