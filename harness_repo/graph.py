@@ -72,7 +72,9 @@ def _sign(entry: LineageEntry, signs: dict[str, str]) -> str:
 
 def _columns(entry: LineageEntry) -> Iterator[str]:
     if entry.note is not None:
-        yield headline(entry.note).removeprefix("score ").partition(" weights ")[0]
+        score = headline(entry.note).removeprefix("score ").partition(" weights ")[0]
+        # Scores of two cycles were made under other weights: they do not compare.
+        yield score + (f" c{entry.note['cycle']}" if "cycle" in entry.note else "")
     if entry.accepted:
         yield "accepted " + ", ".join(f"#{serial}" for serial in entry.serials)
     if len(entry.parents) > 1:

@@ -5,6 +5,7 @@ range is one `UsageError` that names the file, the key and, where one is close, 
 """
 
 import difflib
+import math
 import tomllib
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -213,8 +214,8 @@ def config_from(raw: dict[str, Any], source: str) -> Config:
     for key, least in _AT_LEAST.items():
         table, name = key.split(".")
         value = getattr(getattr(config, table), name)
-        if not value >= least:
-            raise UsageError(f"{source}: {key} = {value}: must be at least {least:g}")
+        if not (value >= least and math.isfinite(value)):
+            raise UsageError(f"{source}: {key} = {value}: must be a number of at least {least:g}")
     try:
         epochs = config.epochs
     except InvalidOperation:

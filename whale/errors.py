@@ -24,6 +24,12 @@ class ConflictError(WhaleError):
     exit_code = 3
 
 
+class Interrupted(WhaleError):
+    """The user stopped it."""
+
+    exit_code = 130
+
+
 class CorruptLogError(WhaleError):
     """The log, or something that it names, is not what was written."""
 

@@ -13,8 +13,8 @@ from tests.runs import WhaleProcess, command, environment
 from whale.alternation.run_folder import RunFolder
 
 COMMANDS = [
-    [], ["init"], ["run"], ["resume"], ["pause"], ["stop"], ["revert"], ["propose"], ["status"], ["lineage"],
-    ["diff"], ["show"], ["replay"], ["events", "list"], ["events", "verify"], ["models", "list"],
+    [], ["init"], ["run"], ["resume"], ["pause"], ["stop"], ["revert"], ["propose"], ["extend"], ["status"],
+    ["lineage"], ["diff"], ["show"], ["replay"], ["events", "list"], ["events", "verify"], ["models", "list"],
     ["models", "fetch"], ["doctor"],
 ]  # fmt: skip
 
@@ -53,6 +53,56 @@ def test_a_missing_model_folder_leaves_no_run_behind(whale: WhaleProcess, toy_co
     done = whale("run", str(toy_config), "--name", "x", "--set", "model=/nowhere", check=False)
     assert "/nowhere" in one_line(done, 2)
     assert not (tmp_path / "runs" / "x").exists()
+
+
+@pytest.mark.parametrize(
+    "setting, code",
+    [
+        ("engine.device=cuda:9", 2),
+        ("engine.device=tpu", 2),
+        ("weights.learning_rate=inf", 2),
+        ("weights.learning_rate=nan", 2),
+    ],
+)
+def test_a_setting_that_this_machine_cannot_serve_leaves_no_run_behind(
+    setting: str, code: int, whale: WhaleProcess, toy_config: Path, tmp_path: Path
+) -> None:
+    one_line(whale("run", str(toy_config), "--name", "x", "--set", setting, check=False), code)
+    assert not (tmp_path / "runs" / "x").exists()
+
+
+@pytest.mark.parametrize("name", ["a b", "../x", "-x", "od\x1b[31m", "", ".hidden"])
+def test_a_name_that_is_no_plain_folder_name_is_refused(name: str, whale: WhaleProcess, toy_config: Path) -> None:
+    assert "\x1b" not in one_line(whale("run", str(toy_config), f"--name={name}", check=False), 2)
+
+
+def test_a_closed_stdout_is_not_a_crash(finished: Path) -> None:
+    shell = " ".join(command("status", "toy"))
+    for redirect, code in ((">&-", 0), ("> /dev/full", 1)):
+        done = subprocess.run(
+            ["bash", "-c", f"{shell} {redirect}"],
+            capture_output=True,
+            text=True,
+            env=environment(finished),
+            cwd=finished,
+        )
+        assert done.returncode == code, done.stderr
+        assert "unexpected" not in done.stderr
+
+
+def test_a_finished_run_refuses_a_proposal_and_goes_on_when_extended(finished: Path, tmp_path: Path) -> None:
+    runs = copy(finished, tmp_path)
+    mine = Path(__file__).parents[1] / "toy" / "h0"
+    assert "extend" in one_line(on(runs, "propose", "toy", str(mine)), 1)
+    assert "extended" in on(runs, "extend", "toy", "--cycles", "1").stdout
+    done = on(runs, "resume", "toy", "--quiet")
+    assert done.returncode == 0, done.stderr
+    state = RunFolder(runs / "toy").state()
+    assert (state.status, state.cycle) == ("completed", 2)
+
+
+def test_replay_says_that_at_and_deep_do_not_go_together(finished: Path) -> None:
+    one_line(on(finished, "replay", "toy", "--at", "3", "--deep"), 2)
 
 
 def test_a_missing_config_names_init(whale: WhaleProcess) -> None:

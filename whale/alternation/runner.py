@@ -156,7 +156,7 @@ class Runner:
 
     def _do_Handle(self, command: d.Handle) -> None:
         request = self.state.requests[command.request]
-        handled = answer(self.state, command.request, request)
+        handled = answer(self.state, self.config, command.request, request)
         self.append(f"handled/{command.request}", handled)
         self.reporter.note(f"{handled.kind}: {handled.outcome}{' - ' if handled.detail else ''}{handled.detail}")
 

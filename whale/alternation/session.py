@@ -20,12 +20,35 @@ from whale.domains.registry import load_domain
 from whale.errors import ConflictError, UsageError, WhaleError
 from whale.events import EventLog, NewEvent
 from whale.events import types as ev
-from whale.harness_repo import HarnessRepo
+from whale.harness_repo import HarnessRepo, RepoError
 from whale.search.acceptance import acceptance_rule
 from whale.search.registry import proposer as load_proposer
 
 MIN_FREE_BYTES = 512 * 2**20
 """Free disk below which a runner does not start."""
+
+
+def require_machine(path: Path, config: Config) -> None:
+    """Check what a run needs of the machine, before anything is made or paid.
+
+    Raises:
+        WhaleError: git is missing, the device is not there, or the disk is nearly full.
+    """
+    from whale.harness_repo.cleanroom import git_executable
+    from whale.rollout.transformers_engine import resolve_device
+
+    try:
+        git_executable()
+    except RepoError as error:
+        raise WhaleError(str(error)) from error
+    resolve_device(config.engine.device)
+    while not path.exists():
+        path = path.parent
+    free = shutil.disk_usage(path).free
+    if free < MIN_FREE_BYTES:
+        raise WhaleError(
+            f"{path}: {free // 2**20} MB of disk are free, a run needs at least {MIN_FREE_BYTES // 2**20} MB: make room"
+        )
 
 
 def create_folder(path: Path, config: Config) -> RunFolder:
@@ -74,12 +97,7 @@ def open_runner(folder: RunFolder, reporter: Reporter) -> Iterator[Runner]:
                 f"(fingerprint {fingerprint[:12]}, the log says {state.data[:12]}); bring the old data back, "
                 "or start a new run"
             )
-        free = shutil.disk_usage(folder.path).free
-        if free < MIN_FREE_BYTES:
-            raise WhaleError(
-                f"{folder.path}: {free // 2**20} MB of disk are free, a run needs at least "
-                f"{MIN_FREE_BYTES // 2**20} MB: make room"
-            )
+        require_machine(folder.path, config)
         folder.artifacts.clean()
         compute = Compute(config, folder, domain, reporter)
         compute.checkpoints.clean()

@@ -3,6 +3,7 @@
 Exit codes: 0 ok, 1 failure, 2 usage, 3 conflict, 4 corrupt log, 130 interrupted.
 """
 
+import errno
 import os
 import sys
 import traceback
@@ -12,6 +13,8 @@ from whale.errors import WhaleError
 
 # Spinning OpenMP threads stall when a core is contested. Read when torch is loaded, so set before.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if not sys.stderr or not sys.stderr.isatty():
+    os.environ.setdefault("TQDM_DISABLE", "1")  # bars of libraries, where no terminal shows them
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -25,6 +28,8 @@ def run(arguments: list[str] | None = None) -> int:
 
     from whale.cli.app import app
 
+    if sys.stdout is None:  # closed by whoever started us
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - lives as long as the process
     try:
         result = app(args=arguments, prog_name="whale", standalone_mode=False)
         sys.stdout.flush()
@@ -32,15 +37,18 @@ def run(arguments: list[str] | None = None) -> int:
     except WhaleError as error:
         return _fail(str(error), error.exit_code)
     except typer.Exit as error:
-        return int(error.exit_code)
+        # Typer makes Exit(130) of a KeyboardInterrupt that nobody caught.
+        return _fail("interrupted", 130) if error.exit_code == 130 else int(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
-        return _fail("interrupted; nothing that was recorded is lost: `whale resume RUN` goes on", 130)
+        return _fail("interrupted", 130)
     except (BrokenPipeError, SystemExit):
         # The reader went away (`whale events list demo | head`): not a failure, though Typer makes it exit(1).
         # Nothing may be flushed again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
         return 0
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            return _fail(f"no space left on {error.filename or 'the output'}: make room", 1)
         # Typer's usage errors, whichever Click they come from: they print themselves.
         if hasattr(error, "show") and hasattr(error, "exit_code"):
             error.show(file=sys.stderr)
@@ -69,7 +77,9 @@ def _store_failure(error: Exception) -> int | None:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"whale: {message}", file=sys.stderr)
+    from whale.cli.output import printable
+
+    print(f"whale: {printable(message)}", file=sys.stderr)
     return code
 
 

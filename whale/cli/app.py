@@ -119,6 +119,18 @@ def propose(
     steer_commands.propose(run, path, title, hypothesis, wait)
 
 
+@app.command(rich_help_panel="Run")
+def extend(
+    run: Run,
+    cycles: Annotated[int, typer.Option("--cycles", min=1, help="How many more.")] = 1,
+    wait: WaitFor = 600.0,
+) -> None:
+    """Add cycles after the planned ones."""
+    from whale.cli import steer_commands
+
+    steer_commands.extend(run, cycles, wait)
+
+
 # --- see ---
 
 

@@ -1,6 +1,7 @@
 """Commands that only read: status, lineage, diff, show, events."""
 
 import json as json_module
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from whale.events import types as ev
 
 def status(run: str | None, json: bool) -> None:
     """One run, or all of them."""
-    from whale.report.tables import print_summary, summary
+    from whale.report.tables import print_summary, shown_status, summary
 
     if run is None:
         _all_runs(json)
@@ -32,19 +33,21 @@ def status(run: str | None, json: bool) -> None:
         "harness": f", {state.iteration} iterations done, {len(state.phase_scores)} harnesses scored",
     }.get(state.phase or "", "")
     running = f"runner: process {pid}" if pid else "no runner"
-    print(f"{folder.name}: {state.status}; cycle {state.cycle}, {where}{detail}; {running}")
+    print(f"{folder.name}: {shown_status(state, pid)}; cycle {state.cycle}, {where}{detail}; {running}")
     if state.revert_to:
         print(f"scheduled: revert to {state.revert_to}")
     print_summary(folder)
 
 
 def _all_runs(json: bool) -> None:
+    from whale.report.tables import shown_status
+
     rows: list[dict[str, Any]] = []
     for config in sorted(runs_folder().glob("*/whale.toml")):
         folder = RunFolder(config.parent)
         try:
             state = folder.state() if folder.log_file.exists() else State()
-            status: str = state.status
+            status: str = shown_status(state, folder.runner_pid())
         except WhaleError:
             state, status = State(), "unreadable"
         rows.append(
@@ -120,16 +123,19 @@ def diff(run: str, a: str, b: str, json: bool) -> None:
     from whale.harness_repo import HarnessRepo, RepoError
 
     folder = RunFolder.find(run)
+    state = folder.state()
     try:
         with HarnessRepo.open(folder.harnesses) as repo:
             text = repo.diff(a, b)
     except RepoError as error:
-        hint = "; nothing was accepted after h0 yet" if a == "accepted~1" else ""
-        raise UsageError(f"{folder.name}: {error}{hint}") from error
+        raise UsageError(f"{folder.name}: {error}") from error
     if json:
         print_json({"a": a, "b": b, "diff": text})
     elif text:
         print_text(text)
+    else:
+        only = f"; nothing was accepted after {state.accepted}" if (a, b) == ("accepted~1", "accepted") else ""
+        print(f"{a} and {b} are the same harness{only}", file=sys.stderr)
 
 
 def show(run: str, harness: str, json: bool, rollouts: int) -> None:

@@ -36,6 +36,8 @@ def replay(run: str, at: int | None, deep: bool, json: bool, quiet: bool) -> Non
     from whale.alternation.progress import Silent
 
     folder = RunFolder.find(run)
+    if deep and at is not None:
+        raise UsageError("--at shows a state, --deep checks the whole run: give one of them")
     log = folder.open_log(readonly=True)
     try:
         from whale.events import CorruptLog, UnknownEvent, fold

@@ -1,12 +1,13 @@
 """`whale init`, `run` and `resume`."""
 
 import os
+import re
 from pathlib import Path
 
 from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.cli.progress import reporter
 from whale.config import load_config
-from whale.errors import UsageError, WhaleError
+from whale.errors import Interrupted, UsageError, WhaleError
 
 TEMPLATE = Path(__file__).parent / "template.toml"
 
@@ -27,9 +28,9 @@ def run(config_file: Path, name: str | None, overrides: list[str], quiet: bool) 
     config = load_config(config_file, overrides)
     stem = config_file.resolve().stem
     name = name or (config_file.resolve().parent.name if stem == "whale" else stem)
-    if not name or name in (".", "..") or "/" in name or name.startswith("-"):
-        raise UsageError(f"--name {name!r}: give a plain folder name")
-    from whale.alternation.session import create_folder
+    if not re.fullmatch(r"[^\W_][\w.+-]*", name):
+        raise UsageError(f"--name {name!r}: give letters, digits, and . _ + - after the first one")
+    from whale.alternation.session import create_folder, require_machine
     from whale.domains.registry import load_domain
     from whale.rollout.models import resolve_model
     from whale.search.acceptance import acceptance_rule
@@ -40,6 +41,7 @@ def run(config_file: Path, name: str | None, overrides: list[str], quiet: bool) 
     load_domain(config.domain, config.domain_options)
     load_proposer(config.search.proposer, config.search.options)
     acceptance_rule(config.search.acceptance)
+    require_machine(runs_folder().resolve() / name, config)
     folder = create_folder(runs_folder() / name, config)
     carry_through(folder, quiet)
 
@@ -71,9 +73,17 @@ def carry_through(folder: RunFolder, quiet: bool) -> None:
     from whale.report.tables import print_summary
 
     os.environ.setdefault("WHALE_ERROR_LOG", str(folder.error_log))
-    with folder.lease(), open_runner(folder, reporter(quiet) or Silent()) as runner:
-        runner.install_signals()
-        state = runner.run()
+    progress = reporter(quiet) or Silent()
+    try:
+        with folder.lease(), open_runner(folder, progress) as runner:
+            runner.install_signals()
+            state = runner.run()
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"interrupted; nothing that was recorded is lost: `whale resume {folder.name}` goes on"
+        ) from None
+    finally:
+        progress.end()  # a bar hides the cursor
     print_summary(folder)
     if state.status != "completed":
         print(f"\nstopped; `whale resume {folder.name}` goes on")

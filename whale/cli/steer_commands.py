@@ -9,6 +9,7 @@ import uuid
 from pathlib import Path
 
 from whale.alternation.run_folder import RunFolder
+from whale.cli.output import print_text
 from whale.errors import ConflictError, UsageError, WhaleError
 from whale.events import NewEvent
 from whale.events import types as ev
@@ -51,7 +52,7 @@ def wait_for_answer(folder: RunFolder, key: str, seconds: float) -> ev.ControlHa
             if found is not None:
                 handled = found.event
                 assert isinstance(handled, ev.ControlHandled)
-                print(f"{handled.outcome}{': ' if handled.detail else ''}{handled.detail}")
+                print_text(f"{handled.outcome}{': ' if handled.detail else ''}{handled.detail}")
                 return handled
             if not folder.runner_pid():
                 print("recorded; no runner is running: it takes effect with `whale resume`")
@@ -143,9 +144,17 @@ def propose(run: str, path: Path, title: str, hypothesis: str, wait: float) -> N
         hypothesis=hypothesis,
         by=user(),
     )
-    handled = wait_for_answer(folder, request(folder, event), wait)
+    handled = _answer_or_settle(folder, request(folder, event), wait)
     if handled is not None and handled.outcome == "refused":
         raise WhaleError(f"{folder.name}: {handled.detail}")
+
+
+def extend(run: str, cycles: int, wait: float) -> None:
+    """Ask for more cycles after the planned ones."""
+    folder = RunFolder.find(run)
+    handled = _answer_or_settle(folder, request(folder, ev.ExtendRequested(cycles=cycles, by=user())), wait)
+    if handled is not None and handled.outcome == "extended" and not folder.runner_pid():
+        print(f"`whale resume {folder.name}` goes on")
 
 
 def read_tree(path: Path) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The tables of a run: held-out success by cycle, with n and interval, and what it cost."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -63,19 +64,23 @@ def pair_rows(folder: RunFolder, state: State) -> list[PairRow]:
 
 def _fates(folder: RunFolder) -> dict[int, str]:
     log = folder.open_log(readonly=True)
-    fates: dict[int, str] = {}
+    fates: dict[int, list[str]] = {}
+    evaluated: set[int] = set()
     try:
         for recorded in log.read(stream="run"):
             match recorded.event:
                 case ev.HarnessAccepted(cycle=cycle, candidate=candidate):
-                    fates[cycle] = f"accepted {candidate}"
+                    fates.setdefault(cycle, []).append(f"accepted {candidate}")
                 case ev.HarnessRetained(cycle=cycle, candidate=candidate):
-                    fates[cycle] = f"retained {candidate}"
-                case ev.HarnessReverted(cycle=cycle, candidate=candidate):
-                    fates[cycle] = f"{fates.get(cycle, '')} reverted to {candidate}".strip()
+                    fates.setdefault(cycle, []).append(f"retained {candidate}")
+                case ev.HarnessReverted(cycle=cycle, candidate=candidate) if cycle not in evaluated:
+                    # A revert after the evaluation does not touch the pair of this row.
+                    fates.setdefault(cycle, []).append(f"reverted to {candidate}")
+                case ev.Evaluated(cycle=cycle, split="validation"):
+                    evaluated.add(cycle)
     finally:
         log.close()
-    return fates
+    return {cycle: ", ".join(words) for cycle, words in fates.items()}
 
 
 def total(state: State) -> Totals:
@@ -89,13 +94,18 @@ def total(state: State) -> Totals:
     )
 
 
+def shown_status(state: State, pid: int | None) -> str:
+    """The status for people: a run that no process runs is not running, whatever was recorded last."""
+    return "interrupted" if state.status in ("new", "running") and pid is None else state.status
+
+
 def summary(folder: RunFolder) -> dict[str, Any]:
     """A run's state and results as JSON values."""
     state = folder.state()
     pid = folder.runner_pid()
     return {
         "run": folder.name,
-        "status": state.status,
+        "status": shown_status(state, pid),
         "runner": pid,
         "interrupted": state.interrupted,
         "cycle": state.cycle,
@@ -109,6 +119,7 @@ def summary(folder: RunFolder) -> dict[str, Any]:
         "accepted_tree": state.accepted_tree,
         "candidates": len(state.candidates),
         "waiting_requests": len(state.requests),
+        "waiting_proposals": len(state.proposals),
         "scheduled_revert": state.revert_to,
         "interventions": list(state.interventions),
         "pairs": [
@@ -141,12 +152,13 @@ def percent(value: float) -> str:
 
 def print_summary(folder: RunFolder) -> None:
     """The end table of a run, and which commands to try next."""
-    from whale.cli.output import console, print_table
+    from whale.cli.output import console, print_table, printable
 
     state = folder.state()
     out = console()
     rows = pair_rows(folder, state)
-    out.print(f"\n{folder.name}: {state.status}, cycle {state.cycle}", markup=False)
+    status = shown_status(state, folder.runner_pid())
+    out.print(f"\n{printable(folder.name)}: {status}, cycle {state.cycle}", markup=False)
     if state.interrupted:
         out.print(f"interrupted: {state.interrupted}", markup=False)
     for split in ("validation", "test"):
@@ -157,6 +169,8 @@ def print_summary(folder: RunFolder) -> None:
                 [_cells(row) for row in of_split],
                 title=f"\nheld-out success ({split})",
             )
+    if rows:
+        out.print("* selected: the best validation success, ties to the earlier cycle")
     for intervention in state.interventions:
         out.print(f"human intervention: {intervention}", markup=False)
     cells = [[purpose, str(t.rollouts), str(t.generated), str(t.prompted)] for purpose, t in state.totals.items()]
@@ -173,7 +187,8 @@ def print_summary(folder: RunFolder) -> None:
             f"  whale diff {folder.name} h0 accepted\n"
             f"  whale show {folder.name} accepted --rollouts 1\n"
             f"  whale replay {folder.name}\n"
-            f"  git -C {folder.harnesses} log --graph --oneline --notes=whale --all",
+            f"  git -C {shlex.quote(str(folder.harnesses))} log --graph --oneline --notes=whale --all\n"
+            f"  git -C {shlex.quote(str(folder.harnesses))} diff accepted~1 accepted",
             markup=False,
         )
 

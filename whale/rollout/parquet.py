@@ -56,7 +56,10 @@ def encode_trajectories(trajectories: Sequence[Trajectory]) -> bytes:
 
 def decode_trajectories(content: bytes) -> list[Trajectory]:
     """The inverse of `encode_trajectories`."""
-    return [_trajectory(row) for row in pq.read_table(io.BytesIO(content)).to_pylist()]
+    # On this thread alone: Arrow's pool of threads can abort a process that is about to exit.
+    with pq.ParquetFile(io.BytesIO(content), pre_buffer=False) as file:
+        table = file.read(use_threads=False)
+    return [_trajectory(row) for row in table.to_pylist()]
 
 
 def _row(trajectory: Trajectory) -> dict[str, Any]:
