@@ -27,7 +27,8 @@ def run(config_file: Path, name: str | None, overrides: list[str], quiet: bool) 
     """Create the run and carry it through."""
     config = load_config(config_file, overrides)
     stem = config_file.resolve().stem
-    name = name or (config_file.resolve().parent.name if stem == "whale" else stem)
+    if name is None:
+        name = config_file.resolve().parent.name if stem == "whale" else stem
     if not re.fullmatch(r"[^\W_][\w.+-]*", name):
         raise UsageError(f"--name {name!r}: give letters, digits, and . _ + - after the first one")
     from whale.alternation.session import create_folder, require_machine
