@@ -1,6 +1,6 @@
 """Online rejection-sampling fine-tuning: one pass over S+ per step.
 
-Each optimiser update minimises, over its rollouts (PAPER.md's equation),
+Each optimiser update minimises, over its rollouts (the method's equation for online RSFT),
 
     L(θ) = - Σ_τ Σ_{t in I(τ)} log π_θ(τ_t | τ_<t)  /  Σ_τ |I(τ)|
 

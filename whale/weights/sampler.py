@@ -2,7 +2,7 @@
 
 A *position* counts questions since the run began: question `p` of a split of `n` is number `p % n` of epoch
 `p // n`, and each epoch is a permutation of its own. Nothing is stored but the position, so a resumed run
-neither repeats nor skips a question (PAPER.md: phase k takes the slice [kE, (k+1)E)). Torch-free.
+neither repeats nor skips a question (phase k takes the slice [kE, (k+1)E)). Torch-free.
 """
 
 import hashlib
