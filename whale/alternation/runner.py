@@ -59,6 +59,7 @@ class Runner:
         self.state = State()
         self.position = 0
         self.stopping = threading.Event()
+        self.interrupted = threading.Event()
         self._files: dict[str, Mapping[str, bytes]] = {}
         self._open_unit = ""
 
@@ -99,6 +100,8 @@ class Runner:
         try:
             while True:
                 self.refresh()
+                if self.interrupted.is_set():
+                    raise KeyboardInterrupt
                 if self.stopping.is_set():
                     self.reporter.note("stopped at a safe point")
                     return self.state
@@ -123,6 +126,13 @@ class Runner:
     def install_signals(self) -> None:
         """SIGTERM stops at the next safe point; Ctrl-C stops at once (nothing recorded is lost)."""
         signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
+
+        def interrupt(*_: object) -> None:
+            # Raised inside a finaliser, Python would drop it: the loop looks at the flag, too.
+            self.interrupted.set()
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGINT, interrupt)
 
     def execute(self, command: d.Command) -> None:
         """Carry out one command and record its result."""
