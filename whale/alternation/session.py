@@ -139,9 +139,9 @@ def _repository(folder: RunFolder) -> Iterator[HarnessRepo]:
 
 def reconcile(runner: Runner) -> None:
     """Bring Git to the log: what was recorded and not yet written there when a runner was killed."""
-    noted = {entry.candidate: entry.note for entry in runner.repo.lineage()}
-    for candidate in runner.state.candidates.values():
-        scores = candidate.scores
-        if candidate.committed and scores and not noted.get(candidate.id):
-            for scored in scores:
-                runner.repo.record_score(candidate.id, score_note(scored))
+    runner.repo.rebuild_notes(
+        (candidate.id, score_note(scored))
+        for candidate in runner.state.candidates.values()
+        if candidate.committed
+        for scored in candidate.scores
+    )

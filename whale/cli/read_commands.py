@@ -2,7 +2,6 @@
 
 import json as json_module
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -272,8 +271,3 @@ def events(run: str, after: int, type_: str | None, json: bool, follow: bool) ->
         raise CorruptLogError(f"{folder.log_file}: {error}") from error
     finally:
         log.close()
-
-
-def template_path() -> Path:
-    """The commented config that ships with the package."""
-    return Path(__file__).parent / "template.toml"
