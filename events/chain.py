@@ -9,33 +9,15 @@ that was cut off or written anew by somebody who recomputed it: for that, keep a
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 import msgspec
 
 from whale.events.codec import Codec, Encoded, canonical
-from whale.events.log import CorruptLog, Head, InvalidEvent, KeyConflict, NewEvent, Recorded
+from whale.events.log import GENESIS, CorruptLog, Head, InvalidEvent, KeyConflict, NewEvent, Recorded, Row
 
 Clock = Callable[[], datetime]
-
-
-class Row(NamedTuple):
-    """One event as it is stored: the table's columns, in order."""
-
-    position: int
-    stream: str
-    version: int
-    key: str
-    event_id: str
-    at: str
-    type: str
-    schema_version: int
-    data: bytes
-    meta: bytes
-    prev_hash: str
-    hash: str
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -97,6 +79,17 @@ def check_json(row: Row) -> None:
         _decode_raw(row.meta)
     except msgspec.DecodeError as error:
         raise CorruptLog(row.position, f"is not JSON: {error}") from error
+
+
+def checked(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows of a whole log or a prefix, each checked against the chain. Raises CorruptLog."""
+    before = Head(0, GENESIS)
+    for row in rows:
+        check_link(row, before.position, before.hash)
+        check(row)
+        check_json(row)
+        before = Head(row.position, row.hash)
+        yield row
 
 
 def recorded(row: Row, codec: Codec) -> Recorded:

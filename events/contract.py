@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from whale.events.chain import Row, digest
+from whale.events.chain import digest
 from whale.events.codec import canonical
 from whale.events.fold import fold
 from whale.events.log import (
     GENESIS,
+    CorruptLog,
     EventLog,
     Head,
     InvalidEvent,
@@ -26,9 +27,11 @@ from whale.events.log import (
     LogError,
     NewEvent,
     Recorded,
+    Row,
     UnknownEvent,
     VersionConflict,
 )
+from whale.events.memory import MemoryLog
 from whale.events.types import Event, ExtendRequested, PauseRequested, RunStarted, StepTrained
 
 
@@ -313,6 +316,48 @@ class EventLogContract:
         assert sorted(got) == [base + i for base in (0, 100, 200) for i in range(20)]
         assert all(odd == even + 1 for even, odd in zip(got[::2], got[1::2], strict=True))
         assert log.verify().position == 60
+
+    # --- copies ---
+
+    def test_a_restored_prefix_is_the_same_log_up_to_there(self, log: EventLog) -> None:
+        """Positions, ids, times, hashes; and it goes on from there."""
+        source = MemoryLog()
+        source.append("run", new_batch(1, 2), 0)
+        source.append("control", [new(3, cost=0.1)], None)
+        source.append("run", new_batch(4), 2)
+        assert log.restore(source.rows(until=3)) == Head(3, list(source.rows())[2].hash)
+        assert list(log.read()) == list(source.read(until=3))
+        assert list(log.rows()) == list(source.rows(until=3))
+        assert (log.version("run"), log.version("control")) == (2, 1)
+        (again,) = log.append("run", new_batch(5), 2)
+        assert again.position == 4
+        assert log.verify().position == 4
+
+    def test_only_an_empty_log_can_be_restored_into(self, log: EventLog) -> None:
+        """Nothing is mixed."""
+        source = MemoryLog()
+        source.append("run", new_batch(1), 0)
+        log.append("run", new_batch(2), 0)
+        with pytest.raises(LogError, match="empty"):
+            log.restore(source.rows())
+        assert numbers(log.read()) == [2]
+
+    @pytest.mark.parametrize("fault", ["changed", "missing", "reordered"])
+    def test_rows_that_break_the_chain_are_not_restored(self, log: EventLog, fault: str) -> None:
+        """Not one of them."""
+        source = MemoryLog()
+        source.append("run", new_batch(*range(5)), 0)
+        rows = list(source.rows())
+        if fault == "changed":
+            rows[2] = rows[2]._replace(key="other")
+        elif fault == "missing":
+            del rows[2]
+        else:
+            rows[2], rows[3] = rows[3], rows[2]
+        with pytest.raises(CorruptLog) as raised:
+            log.restore(rows)
+        assert raised.value.position == 3
+        assert log.head() == Head(0, GENESIS)
 
     # --- end ---
 

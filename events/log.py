@@ -5,9 +5,9 @@ for each: what was acknowledged is there for ever, in one gapless order; and wha
 written, byte for byte, or an error that names the position.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -49,6 +49,23 @@ class Recorded(msgspec.Struct, frozen=True):
     def type(self) -> str:
         """Name of the event's type."""
         return type(self.event).__name__
+
+
+class Row(NamedTuple):
+    """One event as it is stored: the table's columns, in order."""
+
+    position: int
+    stream: str
+    version: int
+    key: str
+    event_id: str
+    at: str
+    type: str
+    schema_version: int
+    data: bytes
+    meta: bytes
+    prev_hash: str
+    hash: str
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -139,6 +156,23 @@ class EventLog(Protocol):
 
         Each event's hash is checked, and without `stream` also that none is missing: CorruptLog names the
         first bad one. UnknownEvent for a type or version of a later release.
+        """
+        ...
+
+    def rows(self, after: int = 0, until: int | None = None) -> Iterator[Row]:
+        """What `read` gives, as it is stored and checked in the same way, but not decoded: what a copy takes."""
+        ...
+
+    def restore(self, rows: Iterable[Row]) -> Head:
+        """Write stored rows into this log, which must be empty, as they are: all of them, or none.
+
+        So a copy, whole or a prefix, has the same positions, ids, times and hashes as the log that it comes
+        from, in whatever kind of store.
+
+        Raises:
+            CorruptLog: a row does not follow from the one before, or is not what was hashed.
+            LogError: the log is not empty.
+            LogFull, LogBusy: as for `append`.
         """
         ...
 

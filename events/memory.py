@@ -1,17 +1,15 @@
 """The log in memory: for tests and for trying a reducer. It stores bytes as the others do."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
 from whale.events.chain import (
     Clock,
     EventIds,
-    Row,
     check,
-    check_json,
-    check_link,
+    checked,
     prepare,
     recorded,
     recorded_before,
@@ -20,7 +18,7 @@ from whale.events.chain import (
     utc_now,
 )
 from whale.events.codec import CODEC, Codec
-from whale.events.log import GENESIS, Head, LogError, NewEvent, Recorded, VersionConflict
+from whale.events.log import GENESIS, Head, LogError, NewEvent, Recorded, Row, VersionConflict
 
 
 class MemoryLog:
@@ -61,6 +59,27 @@ class MemoryLog:
             if stream is None or self._rows[i].stream == stream:
                 yield recorded(self._rows[i], self._codec)
 
+    def rows(self, after: int = 0, until: int | None = None) -> Iterator[Row]:
+        """See `EventLog.rows`."""
+        self._open()
+        end = len(self._rows) if until is None else min(until, len(self._rows))
+        for i in range(max(after, 0), end):
+            check(self._rows[i])
+            yield self._rows[i]
+
+    def restore(self, rows: Iterable[Row]) -> Head:
+        """See `EventLog.restore`."""
+        copied = list(checked(rows))
+        with self._changed:
+            self._open()
+            if self._rows:
+                raise LogError("only an empty log can take the events of another one")
+            self._rows += copied
+            for row in copied:
+                self._streams.setdefault(row.stream, {})[row.key] = row
+            self._changed.notify_all()
+        return self.head()
+
     def head(self) -> Head:
         """See `EventLog.head`."""
         self._open()
@@ -94,13 +113,10 @@ class MemoryLog:
     def verify(self) -> Head:
         """See `EventLog.verify`."""
         self._open()
-        before = Head(0, GENESIS)
-        for row in list(self._rows):
-            check(row)
-            check_link(row, before.position, before.hash)
-            check_json(row)
-            before = Head(row.position, row.hash)
-        return before
+        end = Head(0, GENESIS)
+        for row in checked(list(self._rows)):
+            end = Head(row.position, row.hash)
+        return end
 
     def close(self) -> None:
         """See `EventLog.close`."""

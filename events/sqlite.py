@@ -3,7 +3,8 @@
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,9 +14,9 @@ from sqlalchemy import Engine
 from whale.events.chain import (
     Clock,
     EventIds,
-    Row,
     check,
     check_json,
+    checked,
     prepare,
     recorded,
     recorded_before,
@@ -33,6 +34,7 @@ from whale.events.log import (
     LogFull,
     NewEvent,
     Recorded,
+    Row,
     VersionConflict,
 )
 from whale.events.sqlite_file import (
@@ -50,6 +52,7 @@ _INSERT = "INSERT INTO events ({}) VALUES ({})".format(
     ", ".join(f'"{c}"' for c in Row._fields), ", ".join("?" for _ in Row._fields)
 )
 _KEYS_A_QUERY = 500
+_ROWS_AN_INSERT = 1_000
 
 
 class SqliteLog:
@@ -157,6 +160,29 @@ class SqliteLog:
                 rows = walk_stream(self.path, connection, stream, after, end)
             for row in rows:
                 yield recorded(row, self._codec)
+
+    def rows(self, after: int = 0, until: int | None = None) -> Iterator[Row]:
+        """See `EventLog.rows`."""
+        self._open()
+        with self._source.engine.connect() as connection:
+            with in_our_words(self.path):
+                head = head_of(connection).position
+            for row in walk(self.path, connection, after, head if until is None else min(until, head)):
+                check(row)
+                yield row
+
+    def restore(self, rows: Iterable[Row]) -> Head:
+        """See `EventLog.restore`."""
+        self._open()
+        if self._writer is None:
+            raise LogError(f"{self.path} is open for reading only")
+        source = checked(rows)
+        with in_our_words(self.path), self._writer.begin() as connection:
+            if head_of(connection).position:
+                raise LogError(f"{self.path}: only an empty log can take the events of another one")
+            while page := list(islice(source, _ROWS_AN_INSERT)):
+                connection.exec_driver_sql(_INSERT, [_storable(row) for row in page])
+            return head_of(connection)
 
     def head(self) -> Head:
         """See `EventLog.head`."""
