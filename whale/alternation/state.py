@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from whale.alternation.frozen_map import FrozenMap
 from whale.events import types as ev
 
 Status = Literal["new", "running", "paused", "stopped", "completed"]
@@ -97,7 +98,7 @@ class State:
     acceptance_serial: int = -1
     acceptance_pending: tuple[str, bool] | None = None
     """(candidate, whether it is a revert) that Git's `accepted` does not name yet."""
-    candidates: Mapping[str, Candidate] = field(default_factory=dict)
+    candidates: FrozenMap[str, Candidate] = field(default_factory=FrozenMap)
     barred: frozenset[str] = frozenset()
     # the open unit and the current phase's archive
     batches: Mapping[str, ev.RolloutsRecorded] = field(default_factory=dict)
@@ -172,7 +173,7 @@ def _proposed(state: State, event: ev.HarnessProposed) -> State:
     proposals = {key: value for key, value in state.proposals.items() if key != event.request}
     return replace(
         state,
-        candidates={**state.candidates, candidate.id: candidate},
+        candidates=state.candidates.set(candidate.id, candidate),
         iteration_candidates=(*state.iteration_candidates, candidate.id),
         proposals=proposals,
         interventions=(*state.interventions, f"{event.candidate}: proposed by a human")
@@ -183,7 +184,7 @@ def _proposed(state: State, event: ev.HarnessProposed) -> State:
 
 def _with_candidate(state: State, candidate: str, **changes: Any) -> State:
     updated = replace(state.candidates[candidate], **changes)
-    return replace(state, candidates={**state.candidates, candidate: updated})
+    return replace(state, candidates=state.candidates.set(candidate, updated))
 
 
 def _committed(state: State, event: ev.HarnessCommitted) -> State:

@@ -1,5 +1,6 @@
 """`whale replay` and `whale events verify`: the state from the log alone, and what it names by digest."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -173,4 +174,6 @@ def state_json(state: State) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, frozenset):
         return sorted(value)
+    if isinstance(value, Mapping):
+        return {key: msgspec.to_builtins(entry, enc_hook=_plain) for key, entry in value.items()}
     raise NotImplementedError(f"{type(value)} has no JSON form")
