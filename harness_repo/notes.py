@@ -135,7 +135,7 @@ def _when(record: Mapping[str, Any]) -> tuple[float, float, str]:
     )
 
 
-def sound(note: Mapping[str, Any]) -> list[dict[str, Any]]:
+def sound(note: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """The records of somebody else's note that may stand in ours: plain JSON, finite, not too large."""
     kept = []
     for record in records(note):

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from whale.harness_repo import verification
+from whale.harness_repo import packing, verification
 from whale.harness_repo.cleanroom import CleanGit, GitObject, shown
 from whale.harness_repo.creation import TAGS
 from whale.harness_repo.errors import RepoError
@@ -28,6 +28,7 @@ from whale.harness_repo.lineage import (
 )
 from whale.harness_repo.message import trailers
 from whale.harness_repo.objects import TREE_MODE, read_tree
+from whale.harness_repo.packing import StoreSize
 
 
 class HarnessReader:
@@ -164,6 +165,10 @@ class HarnessReader:
         revs = "".join(f"{sha}\n" for sha in sorted(chosen))
         commits = list(read_log(self._git.run(*LOG_ARGUMENTS, "--no-walk", "--stdin", stdin=revs.encode())))
         return entries_of(commits, {sha: name for name, sha in names.items()}, self.accepted())
+
+    def size(self) -> StoreSize:
+        """What the store takes on disk."""
+        return packing.size(self._git)
 
     def accepted(self) -> list[Acceptance]:
         """The accepted history, h0 first."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from whale.harness_repo import creation
+from whale.harness_repo import creation, packing, sharing
 from whale.harness_repo.cleanroom import CleanGit, GitObject, shown
 from whale.harness_repo.creation import PENDING, TAGS
 from whale.harness_repo.errors import RefConflict, RepoError
@@ -24,7 +24,9 @@ from whale.harness_repo.locks import clear_stale_locks
 from whale.harness_repo.message import CommitFacts, check_candidate, compose
 from whale.harness_repo.notes import NotesTree, merge
 from whale.harness_repo.objects import tree_objects
+from whale.harness_repo.packing import StoreSize
 from whale.harness_repo.reading import HarnessReader
+from whale.harness_repo.sharing import Pulled, Pushed
 from whale.harness_repo.transaction import ATTEMPTS, NOTHING, move_refs, store_commit, store_objects
 
 NOTES = "refs/notes/whale"
@@ -82,6 +84,34 @@ class HarnessRepo(HarnessReader):
             RepoError: `path` exists, or a candidate, an acceptance or a tree is not in this store.
         """
         creation.fork(self._git, Path(path).absolute(), candidates, acceptances, pending)
+
+    def push(self, remote: str, *, run: str) -> Pushed:
+        """Bring the whole store to a Git remote under the run's name there, all or nothing (`sharing`).
+
+        Raises:
+            NameTaken: the remote has another run of that name, or one that was continued elsewhere.
+            RepoError: `run` cannot be a name there, or the remote cannot be reached or refuses.
+        """
+        return sharing.push(self._git, remote, sharing.check_run_name(run))
+
+    def pull(self, remote: str, *, run: str) -> Pulled:
+        """Fetch what the other runs have on a Git remote. Nothing of this run, called `run`, changes.
+
+        Their candidates are RUN/ID in all names, and `lineage(runs=True)` shows them.
+
+        Raises:
+            NameTaken: the remote has another run that is called as this one is.
+            RepoError: the remote cannot be reached, or a run there was rewritten.
+        """
+        return sharing.pull(self._git, remote, sharing.check_run_name(run))
+
+    def pack(self, *, expire: str = "1.hour.ago") -> StoreSize:
+        """Pack objects and refs and return what they take now.
+
+        Safe beside other writers: what nothing leads to is dropped only once it is older than `expire`.
+        """
+        packing.pack(self._git, expire=expire)
+        return packing.size(self._git)
 
     def write_tree(self, files: Mapping[str, bytes]) -> str:
         """Store files (path -> content) and return the tree's id. Nothing shows until it is proposed.
