@@ -3,11 +3,13 @@
 Importing this starts no git and does not need one; GitPython is imported when a store is opened.
 """
 
-from whale.harness_repo.errors import GitMissing, RefConflict, RepoError
+from whale.harness_repo.errors import GitMissing, NameTaken, RefConflict, RepoError
 from whale.harness_repo.graph import render_lineage
 from whale.harness_repo.lineage import Acceptance, LineageEntry
 from whale.harness_repo.message import CommitFacts, visible
 from whale.harness_repo.objects import check_files
+from whale.harness_repo.packing import StoreSize
+from whale.harness_repo.sharing import Pulled, Pushed
 from whale.harness_repo.store import HarnessRepo
 
 __all__ = [
@@ -16,8 +18,12 @@ __all__ = [
     "GitMissing",
     "HarnessRepo",
     "LineageEntry",
+    "NameTaken",
+    "Pulled",
+    "Pushed",
     "RefConflict",
     "RepoError",
+    "StoreSize",
     "check_files",
     "render_lineage",
     "visible",

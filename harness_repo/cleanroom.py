@@ -4,6 +4,9 @@ What the machine or the user has set up must not change what the store does, so 
 inherited `GIT_*`, no system or user config, no attributes, hooks, signing or line-end conversion, no
 replaced objects, and a fixed locale. The store is always named by `--git-dir`: nothing is discovered, so
 neither an outer repository, a foreign owner nor `safe.bareRepository` matters.
+
+A command that talks to a remote needs what reaches it: the user's home, and of the user's config the
+credentials, URL rewrites, proxies and ssh command, nothing else.
 """
 
 import functools
@@ -12,6 +15,7 @@ import re
 import shutil
 import subprocess
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -56,7 +60,13 @@ CONFIG = {
     "gc.auto": "0",
     "maintenance.auto": "false",
     "init.defaultRefFormat": "files",
+    "transfer.fsckObjects": "true",
 }
+
+_REACHES_REMOTES = re.compile(r"(?:credential|http|url|ssh|protocol)\..*|core\.(?:sshcommand|askpass|gitproxy)")
+"""The keys of a user's config that hold for commands that talk to a remote."""
+_REACHES_REMOTES_BY_NAME = re.compile(r"GIT_(?:SSH|SSL|HTTP|PROXY|ASKPASS|CURL)\w*")
+"""The same of inherited variables."""
 
 
 class GitObject(NamedTuple):
@@ -112,8 +122,8 @@ def _wrapper(folder: Path) -> "Git":
     return Git(folder)
 
 
-def _without_inherited() -> list[str]:
-    """The command prefix that removes inherited `GIT_*` variables.
+def _without_inherited(env: Mapping[str, str], keep: re.Pattern[str] | None = None) -> list[str]:
+    """The command prefix that removes inherited `GIT_*` variables but those that `env` sets or `keep` matches.
 
     GitPython merges into the inherited environment and cannot remove a variable, and an empty GIT_DIR or
     GIT_OBJECT_DIRECTORY is not the same as none. `env` replaces itself by git, so no process is added.
@@ -121,14 +131,17 @@ def _without_inherited() -> list[str]:
     names = [
         name
         for name in sorted(os.environ)
-        if name.startswith("GIT_") and name not in ENVIRONMENT and not name.startswith("GIT_PYTHON_")
+        if name.startswith("GIT_")
+        and name not in env
+        and not name.startswith("GIT_PYTHON_")
+        and not (keep and keep.fullmatch(name))
     ]
     if not names:
         return []
-    env = shutil.which("env")
-    if env is None:
+    program = shutil.which("env")
+    if program is None:
         raise RepoError(f"env was not found on PATH: unset {', '.join(names)} by hand")
-    return [env, *(word for name in names for word in ("-u", name))]
+    return [program, *(word for name in names for word in ("-u", name))]
 
 
 class CleanGit:
@@ -150,10 +163,17 @@ class CleanGit:
         self._reader: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
-    def _start(self, args: tuple[str, ...], *, stdin: bool) -> "Git.AutoInterrupt":
+    def _start(
+        self,
+        args: tuple[str, ...],
+        *,
+        stdin: bool,
+        env: Mapping[str, str] = ENVIRONMENT,
+        keep: re.Pattern[str] | None = None,
+    ) -> "Git.AutoInterrupt":
         from git.exc import GitCommandNotFound
 
-        command = [*_without_inherited(), self._executable, "--no-pager", f"--git-dir={self.git_dir}"]
+        command = [*_without_inherited(env, keep), self._executable, "--no-pager", f"--git-dir={self.git_dir}"]
         for key, value in CONFIG.items():
             command += ["-c", f"{key}={value}"]
         try:
@@ -161,7 +181,7 @@ class CleanGit:
                 [*command, *args],
                 istream=subprocess.PIPE if stdin else None,
                 as_process=True,
-                env=ENVIRONMENT,
+                env=env,
                 shell=False,
                 start_new_session=True,  # Ctrl+C is for us: git finishes what it is writing
             )
@@ -176,15 +196,32 @@ class CleanGit:
         """
         status, out, err = self.complete(*args, stdin=stdin)
         if status:
-            raise RepoError(f"git {args[0]} failed in {shown(self.git_dir)} (exit {status}): {_one_line(err)}")
+            raise RepoError(f"git {args[0]} failed in {shown(self.git_dir)} (exit {status}): {one_line_of(err)}")
         return out
 
     def complete(self, *args: str, stdin: bytes | None = None) -> tuple[int, bytes, bytes]:
         """Run one git command and return its exit status, standard output and standard error."""
-        running = self._start(args, stdin=stdin is not None)
-        process = _process(running)
-        out, err = process.communicate(stdin)
-        return process.returncode, out, err
+        return _finish(self._start(args, stdin=stdin is not None), stdin)
+
+    def complete_remote(self, *args: str) -> tuple[int, bytes, bytes]:
+        """The same for a command that talks to a remote. It can ask nobody for a password."""
+        env = {name: value for name, value in ENVIRONMENT.items() if name not in ("HOME", "XDG_CONFIG_HOME")}
+        settings = self._remote_settings()
+        # Not as arguments: they may hold a secret, and a list of processes shows those to everybody.
+        env["GIT_CONFIG_COUNT"] = str(len(settings))
+        for at, (key, value) in enumerate(settings):
+            env |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
+        return _finish(self._start(args, stdin=False, env=env, keep=_REACHES_REMOTES_BY_NAME))
+
+    def _remote_settings(self) -> list[tuple[str, str]]:
+        """What a user's own config says on reaching remotes."""
+        keep = re.compile(r"GIT_CONFIG.*")
+        read = self._start(("config", "--list", "--includes", "-z"), stdin=False, env={"LC_ALL": "C"}, keep=keep)
+        status, out, err = _finish(read)
+        if status:
+            raise RepoError(f"git cannot read your config: {one_line_of(err)}")
+        entries = [entry.partition("\n") for entry in out.decode("utf-8", "surrogateescape").split("\0")]
+        return [(key, value if sep else "true") for key, sep, value in entries if _REACHES_REMOTES.fullmatch(key)]
 
     def get(self, name: str) -> GitObject | None:
         """The object that `name` stands for in git's own syntax, or None if there is none.
@@ -206,7 +243,7 @@ class CleanGit:
                 if header.endswith((b" missing\n", b" ambiguous\n")):
                     return None
                 if len(words) != 3:
-                    raise BrokenPipeError(_one_line(header))
+                    raise BrokenPipeError(one_line_of(header))
                 data = _exactly(process.stdout, int(words[2]) + 1)
             except OSError as error:
                 said = self._stop_reading() or str(error)
@@ -229,7 +266,7 @@ class CleanGit:
             return ""
         process.kill()
         _, err = process.communicate()
-        return _one_line(err)
+        return one_line_of(err)
 
     def close(self) -> None:
         """End the reader process. The object may be used again after that."""
@@ -243,6 +280,12 @@ def _process(running: "Git.AutoInterrupt") -> "subprocess.Popen[bytes]":
     return process
 
 
+def _finish(running: "Git.AutoInterrupt", stdin: bytes | None = None) -> tuple[int, bytes, bytes]:
+    process = _process(running)
+    out, err = process.communicate(stdin)
+    return process.returncode, out, err
+
+
 def _exactly(stream: IO[bytes], size: int) -> bytes:
     data = stream.read(size)
     if len(data) != size:
@@ -250,6 +293,7 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
     return data
 
 
-def _one_line(text: bytes) -> str:
+def one_line_of(text: bytes) -> str:
+    """What git said, as one printable line."""
     words = " ".join(text.decode("utf-8", "replace").split())
     return "".join(c if c.isprintable() else "\ufffd" for c in words)[:500] or "no message"

@@ -14,3 +14,7 @@ class GitMissing(RepoError):
 
 class RefConflict(RepoError):
     """A compare-and-swap on refs lost: another process moved one of them first."""
+
+
+class NameTaken(RepoError):
+    """A remote has another run under this one's name."""

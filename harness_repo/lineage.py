@@ -1,24 +1,35 @@
 """What the store knows of each candidate, read with one `git log`."""
 
 import heapq
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from whale.harness_repo.cleanroom import CleanGit
 from whale.harness_repo.message import natural, title_of, trailers
-from whale.harness_repo.notes import parse
+from whale.harness_repo.notes import parse_all, union
 
 CANDIDATES = "refs/whale/candidates/"
 ACCEPTED = "refs/heads/accepted"
+RUNS = "refs/whale/runs/"
+"""What was pulled from other runs: RUN/candidates/ID, RUN/tags/c003 and RUN/accepted."""
+SHARED_NOTES = "refs/notes/whale-runs"
+"""Their notes. Ours are in a ref of their own, which nothing that is pulled can change."""
 
 LOG_FORMAT = "%x00".join(("%H", "%T", "%P", "%ct", "%D", "%B", "%N"))
 LOG_ARGUMENTS = (
     "log", "-z", "--notes=whale", "--decorate=full", f"--decorate-refs={CANDIDATES}*",
     "--no-color", "--no-mailmap", "--encoding=UTF-8", f"--format={LOG_FORMAT}",
 )  # fmt: skip
+ALL_RUNS_ARGUMENTS = (
+    *LOG_ARGUMENTS, f"--notes={SHARED_NOTES}", f"--decorate-refs={RUNS}*/candidates/*",
+)  # fmt: skip
 _FIELDS = 7
+_LATEST = 253_402_300_799
+"""The end of the year 9999, for commits that somebody else made."""
+FOREIGN = re.compile(RUNS + r"([^/]+)/candidates/(.+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +37,7 @@ class LineageEntry:
     """One candidate. `title` and `proposer` are clean of control characters."""
 
     candidate: str
+    """Its id; RUN/ID for a candidate of another run."""
     sha: str
     tree: str
     parents: tuple[str, ...] = ()
@@ -60,7 +72,13 @@ class Acceptance:
     tree: str
     cycle: int
     sha: str
+    commit: str
+    """The candidate's own commit: the last parent."""
     time: datetime
+    event_hash: str = ""
+    """Hash of the event that asked for it."""
+    position: int | None = None
+    """Position of that event in the log, if the commit says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +90,26 @@ class LoggedCommit:
     parents: tuple[str, ...]
     time: datetime
     candidates: tuple[str, ...]
-    """Candidate refs that point at it."""
+    """The candidates that it is, by refs that point at it: ours, or else those of other runs as RUN/ID."""
     message: str
     facts: dict[str, str]
     note: dict[str, Any] | None
 
     def acceptance(self) -> Acceptance | None:
         """The acceptance that this commit is, if it is one."""
-        if not self.facts.get("Serial", "").isdecimal():
+        serial = _number(self.facts.get("Serial"))
+        if serial is None or not self.parents:
             return None
         return Acceptance(
-            serial=int(self.facts["Serial"]),
+            serial=serial,
             candidate=self.facts.get("Candidate", ""),
             tree=self.tree,
-            cycle=_number(self.facts.get("Cycle")),
+            cycle=_number(self.facts.get("Cycle")) or 0,
             sha=self.sha,
+            commit=self.parents[-1],
             time=self.time,
+            event_hash=self.facts.get("Event", ""),
+            position=_number(self.facts.get("Position")),
         )
 
 
@@ -100,12 +122,25 @@ def read_log(output: bytes) -> Iterator[LoggedCommit]:
             sha=sha,
             tree=tree,
             parents=tuple(parents.split()),
-            time=datetime.fromtimestamp(int(seconds), UTC),
-            candidates=tuple(ref.removeprefix(CANDIDATES) for ref in refs.split(", ") if ref.startswith(CANDIDATES)),
+            time=datetime.fromtimestamp(min(int(seconds), _LATEST), UTC),
+            candidates=_names(refs),
             message=message,
             facts=trailers(message),
-            note=parse(note),
+            note=_note(note),
         )
+
+
+def _names(refs: str) -> tuple[str, ...]:
+    ours = tuple(ref.removeprefix(CANDIDATES) for ref in refs.split(", ") if ref.startswith(CANDIDATES))
+    if ours or RUNS not in refs:
+        return ours
+    # Forks share commits: one name is enough.
+    return tuple(sorted(f"{m[1]}/{m[2]}" for ref in refs.split(", ") if (m := FOREIGN.fullmatch(ref))))[:1]
+
+
+def _note(text: str) -> dict[str, Any] | None:
+    notes = parse_all(text)
+    return union(notes) if len(notes) > 1 else notes[0] if notes else None
 
 
 def accepted_history(git: CleanGit) -> list[Acceptance]:
@@ -117,17 +152,26 @@ def accepted_history(git: CleanGit) -> list[Acceptance]:
     return [acceptance for acceptance in found if acceptance is not None][::-1]
 
 
-def entries_of(commits: Sequence[LoggedCommit]) -> list[LineageEntry]:
+def entries_of(
+    commits: Sequence[LoggedCommit], names: Mapping[str, str] | None = None, accepted: Iterable[Acceptance] = ()
+) -> list[LineageEntry]:
     """The candidates among `commits`, parents first, then by cycle, iteration and id.
 
     A commit is a candidate by its ref, never by what its message says.
+
+    Args:
+        commits: candidates, and acceptances of them.
+        names: commit -> candidate, for parents that are not among `commits`.
+        accepted: further acceptances.
     """
-    names = {commit.sha: commit.candidates[0] for commit in commits if commit.candidates}
-    serials: dict[str, list[int]] = {}
+    names = {**(names or {}), **{commit.sha: commit.candidates[0] for commit in commits if commit.candidates}}
+    serials: dict[str, set[int]] = {}
+    for acceptance in accepted:
+        serials.setdefault(acceptance.commit, set()).add(acceptance.serial)
     for commit in commits:
-        acceptance = None if commit.candidates else commit.acceptance()
-        if acceptance:
-            serials.setdefault(acceptance.candidate, []).append(acceptance.serial)
+        found = None if commit.candidates else commit.acceptance()
+        if found:
+            serials.setdefault(found.commit, set()).add(found.serial)
     return in_order(
         [
             LineageEntry(
@@ -137,10 +181,10 @@ def entries_of(commits: Sequence[LoggedCommit]) -> list[LineageEntry]:
                 parents=tuple(names[parent] for parent in commit.parents if parent in names),
                 title=title_of(commit.message),
                 proposer=commit.facts.get("Proposer", ""),
-                cycle=_number(commit.facts.get("Cycle")),
-                iteration=_number(commit.facts.get("Iteration")),
+                cycle=_number(commit.facts.get("Cycle")) or 0,
+                iteration=_number(commit.facts.get("Iteration")) or 0,
                 note=commit.note,
-                serials=tuple(sorted(serials.get(name, ()))),
+                serials=tuple(sorted(serials.get(commit.sha, ()))),
                 time=commit.time,
             )
             for commit in commits
@@ -174,5 +218,11 @@ def in_order(entries: Sequence[LineageEntry]) -> list[LineageEntry]:
     return ordered
 
 
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() else 0
+def birth(name: str) -> tuple[object, ...]:
+    """A sort key for ids, the oldest first: by cycle, iteration and member; ids of another kind come first."""
+    match = re.fullmatch(r"c(\d+)-(.*)", name)
+    return (1, int(match[1]), natural(match[2])) if match else (0, 0, natural(name))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) < 19 else None

@@ -36,6 +36,8 @@ class CommitFacts:
     changes: str = ""
     event_hash: str = ""
     """Hash of the event that asked for the commit."""
+    log_position: int | None = None
+    """Position of that event in the log. With the hash, Git is a witness of the log up to there."""
     when: datetime
     """Aware; the commit's date, so that the same facts give the same commit."""
 
@@ -104,6 +106,7 @@ def compose(candidate: str, facts: CommitFacts, *, serial: int | None = None) ->
         "Iteration": str(facts.iteration),
         "Proposer": one_line(facts.proposer, TITLE_LIMIT),
         "Event": one_line(facts.event_hash, TITLE_LIMIT),
+        "Position": "" if facts.log_position is None else str(facts.log_position),
         "Serial": "" if serial is None else str(serial),
     }
     paragraphs.append("\n".join(f"Whale-{key}: {value}" for key, value in trailers.items() if value))

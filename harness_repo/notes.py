@@ -6,7 +6,7 @@ the note itself, the others are in its `earlier`. The event log is the authority
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from whale.harness_repo.errors import RepoError
@@ -47,6 +47,34 @@ def merge(note: Mapping[str, Any] | None, record: Mapping[str, Any]) -> dict[str
     return {**latest, "earlier": earlier} if earlier else latest
 
 
+def union(notes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """One note with all records of several notes, one for each run and weights' digest.
+
+    A record's `run` is the run that made it; one without is of the store's own run, and such records lead.
+    Where a run has given two records under the same weights, the one with more rollouts is kept. The result
+    depends neither on the order of the notes nor on how often one is given.
+
+    Raises:
+        ValueError: there is no record.
+    """
+    best: dict[tuple[str, str], tuple[tuple[float, str], dict[str, Any]]] = {}
+    for note in notes:
+        for record in records(note):
+            key = (str(record.get("run", "")), str(record.get("weights", "")))
+            rank = (_number(record.get("n")) or 0.0, json.dumps(record, sort_keys=True))
+            if key not in best or best[key][0] < rank:
+                best[key] = (rank, record)
+    if not best:
+        raise ValueError("there is no record to unite")
+    *earlier, latest = sorted((record for _, record in best.values()), key=_leading)
+    return {**latest, "earlier": earlier} if earlier else latest
+
+
+def _leading(record: Mapping[str, Any]) -> tuple[bool, float, float, str, str]:
+    run = str(record.get("run", ""))
+    return (not run, *_when(record), run)
+
+
 def render(note: Mapping[str, Any]) -> bytes:
     """The note's text."""
     data = json.dumps(note, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -55,14 +83,22 @@ def render(note: Mapping[str, Any]) -> bytes:
 
 def parse(text: str) -> dict[str, Any] | None:
     """The note in a text that `render` made; None for anything else, such as a user's own note."""
-    for line in reversed(text.splitlines()):
+    found = parse_all(text)
+    return found[-1] if found else None
+
+
+def parse_all(text: str) -> list[dict[str, Any]]:
+    """All notes in a text, which may hold those of several notes refs."""
+    found: list[dict[str, Any]] = []
+    for line in text.splitlines():
         if line.startswith("{"):
             try:
-                found = json.loads(line)
+                note = json.loads(line)
             except (ValueError, RecursionError):
-                return None
-            return found if isinstance(found, dict) else None
-    return None
+                continue
+            if isinstance(note, dict):
+                found.append(note)
+    return found
 
 
 def headline(note: Mapping[str, Any]) -> str:
@@ -83,7 +119,12 @@ def headline(note: Mapping[str, Any]) -> str:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # somebody else's note
+        return None
 
 
 def _when(record: Mapping[str, Any]) -> tuple[float, float, str]:
@@ -92,6 +133,17 @@ def _when(record: Mapping[str, Any]) -> tuple[float, float, str]:
         _number(record.get("iteration")) or 0.0,
         str(record.get("weights", "")),
     )
+
+
+def sound(note: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """The records of somebody else's note that may stand in ours: plain JSON, finite, not too large."""
+    kept = []
+    for record in records(note):
+        try:
+            kept.append(_plain(record))
+        except RepoError:
+            continue
+    return kept
 
 
 def _plain(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,6 +175,7 @@ class NotesTree:
     def __init__(self, get: Get, tree: str | None) -> None:
         """`get` reads an object by id; `tree` is the tree there is."""
         self._get = get
+        self._tree = tree
         self._root: dict[bytes, tuple[str, str]] = {}
         self._changed: dict[bytes, dict[bytes, tuple[str, str]]] = {}
         self._blobs: list[tuple[Kind, bytes]] = []
@@ -151,6 +204,10 @@ class NotesTree:
             elif re.fullmatch(r"[0-9a-f]{40}", path):
                 found.append((path, id_))
         return found
+
+    def listed(self) -> dict[str, str]:
+        """Commit -> blob of its note, as in the tree that was given."""
+        return dict(self._flat(self._tree, "")) if self._tree else {}
 
     def _folder(self, commit: str) -> dict[bytes, tuple[str, str]]:
         name = commit[:2].encode()

@@ -8,30 +8,35 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from whale.harness_repo import verification
+from whale.harness_repo import packing, verification
 from whale.harness_repo.cleanroom import CleanGit, GitObject, shown
+from whale.harness_repo.creation import TAGS
 from whale.harness_repo.errors import RepoError
 from whale.harness_repo.lineage import (
     ACCEPTED,
+    ALL_RUNS_ARGUMENTS,
     CANDIDATES,
+    FOREIGN,
     LOG_ARGUMENTS,
+    RUNS,
     Acceptance,
     LineageEntry,
     accepted_history,
+    birth,
     entries_of,
     read_log,
 )
 from whale.harness_repo.message import trailers
 from whale.harness_repo.objects import TREE_MODE, read_tree
-
-TAGS = "refs/tags/accepted/"
+from whale.harness_repo.packing import StoreSize
 
 
 class HarnessReader:
     """The reading half of `HarnessRepo`. A context manager; `close()` ends its reader process.
 
     Names of harnesses ("rev" below): a candidate id, `accepted`, `accepted~1`, a cycle such as `c003` (what
-    was accepted in it), a full ref, or a full or short commit id.
+    was accepted in it), a full ref, or a full or short commit id; and RUN/ID, RUN/accepted and RUN/c003 of
+    another run, once pulled.
     """
 
     def __init__(self, path: Path, git: CleanGit) -> None:
@@ -127,26 +132,80 @@ class HarnessReader:
         )  # fmt: skip
         return out.decode("utf-8", "replace")
 
-    def lineage(self) -> list[LineageEntry]:
-        """All candidates with their latest notes, parents first, by one git call."""
-        out = self._git.run(*LOG_ARGUMENTS, f"--glob={CANDIDATES}*", "--branches=accepte[d]")
-        return entries_of(list(read_log(out)))
+    def lineage(self, *, runs: bool = False) -> list[LineageEntry]:
+        """All candidates with their latest notes, parents first, by one git call.
+
+        Args:
+            runs: also what was pulled from other runs.
+        """
+        arguments = [*(ALL_RUNS_ARGUMENTS if runs else LOG_ARGUMENTS), f"--glob={CANDIDATES}*", "--branches=accepte[d]"]
+        if runs:
+            arguments += [f"--glob={RUNS}*/candidates/*", f"--glob={RUNS}*/accepted"]
+        return entries_of(list(read_log(self._git.run(*arguments))))
+
+    def page(self, size: int, *, before: str | None = None) -> list[LineageEntry]:
+        """The newest `size` candidates, or the newest before candidate `before`; parents first.
+
+        It reads nothing but these, so it takes the same time in a store of any size. Newer means later in
+        the order of ids: c003-i02-m1 comes after c003-i01-m4.
+
+        Raises:
+            RepoError: there is no candidate `before`.
+        """
+        listed = self._git.run("for-each-ref", "--format=%(objectname) %(refname)", CANDIDATES).decode()
+        names = {ref.removeprefix(CANDIDATES): sha for sha, ref in map(str.split, listed.splitlines())}
+        order = sorted(names, key=birth)
+        if before is not None:
+            if before not in names:
+                raise RepoError(f"there is no candidate {before!r} in {shown(self.path)}")
+            order = order[: order.index(before)]
+        chosen = {names[name] for name in order[max(len(order) - size, 0) :]}
+        if not chosen:
+            return []
+        revs = "".join(f"{sha}\n" for sha in sorted(chosen))
+        commits = list(read_log(self._git.run(*LOG_ARGUMENTS, "--no-walk", "--stdin", stdin=revs.encode())))
+        return entries_of(commits, {sha: name for name, sha in names.items()}, self.accepted())
+
+    def size(self) -> StoreSize:
+        """What the store takes on disk."""
+        return packing.size(self._git)
 
     def accepted(self) -> list[Acceptance]:
         """The accepted history, h0 first."""
         return accepted_history(self._git)
 
     def candidate_of(self, sha: str) -> str:
-        """The candidate that a commit, its own or an acceptance, belongs to.
+        """The candidate that a commit, its own or an acceptance, belongs to; RUN/ID for another run's.
 
         Raises:
             RepoError: it belongs to none.
         """
-        message = self._object(self.resolve(sha)).data.decode("utf-8", "replace").partition("\n\n")[2]
-        candidate = trailers(message).get("Candidate", "")
-        if not candidate or self._git.get(CANDIDATES + candidate) is None:
-            raise RepoError(f"{sha} is no candidate's commit in {shown(self.path)}")
-        return candidate
+        commit = self._object(self.resolve(sha))
+        head, _, message = commit.data.decode("utf-8", "replace").partition("\n\n")
+        facts = trailers(message)
+        parents = [line.removeprefix("parent ") for line in head.split("\n") if line.startswith("parent ")]
+        own = parents[-1] if "Serial" in facts and parents else commit.id
+        name = facts.get("Candidate", "")
+        there = self._git.get(CANDIDATES + name) if name else None
+        if there is not None and there.id == own:
+            return name
+        listed = self._git.run("for-each-ref", f"--points-at={own}", "--format=%(refname)", RUNS).decode()
+        for ref in listed.splitlines():
+            if foreign := FOREIGN.fullmatch(ref):
+                return f"{foreign[1]}/{foreign[2]}"
+        raise RepoError(f"{sha} is no candidate's commit in {shown(self.path)}")
+
+    def candidates_with(self, tree: str) -> list[str]:
+        """All candidates whose files are exactly this tree, whoever proposed them in whichever run."""
+        listed = self._git.run("for-each-ref", "--format=%(tree) %(refname)", CANDIDATES, RUNS).decode()
+        found = []
+        for line in listed.splitlines():
+            there, _, ref = line.partition(" ")
+            if there == tree and ref.startswith(CANDIDATES):
+                found.append(ref.removeprefix(CANDIDATES))
+            elif there == tree and (foreign := FOREIGN.fullmatch(ref)):
+                found.append(f"{foreign[1]}/{foreign[2]}")
+        return sorted(found, key=lambda name: ("/" in name, birth(name), name))
 
     def verify(self, facts: Iterable[tuple[str, str] | tuple[int, str, str]]) -> list[str]:
         """Compare the store with what the log says and return the problems in words, none if all is well.
@@ -167,7 +226,8 @@ class HarnessReader:
         return self._object(f"{commit}^{{tree}}").id
 
     def _commit_of(self, candidate: str) -> str:
-        found = self._git.get(CANDIDATES + candidate)
+        run, _, name = candidate.rpartition("/")
+        found = self._git.get(f"{RUNS}{run}/candidates/{name}" if run else CANDIDATES + candidate)
         if found is None:
             raise RepoError(f"there is no candidate {candidate!r} in {shown(self.path)}")
         return found.id
@@ -185,6 +245,11 @@ def _readings(base: str) -> list[str]:
         readings.append(f"{TAGS}c{int(cycle[1]):03d}")
     if base.startswith("accepted/"):
         readings.append("refs/tags/" + base)
+    elif "/" in base:
+        run, _, name = base.partition("/")
+        cycle = re.fullmatch(r"c(\d+)", name)
+        part = "accepted" if name == "accepted" else f"tags/c{int(cycle[1]):03d}" if cycle else f"candidates/{name}"
+        readings.append(f"{RUNS}{run}/{part}")
     if re.fullmatch(r"[0-9a-f]{4,40}", base):
         readings.append(base)
     return readings

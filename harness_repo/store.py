@@ -7,12 +7,13 @@ shows, or all of it; done again with the same facts, it gives the same commit.
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from whale.harness_repo import creation, packing, sharing
 from whale.harness_repo.cleanroom import CleanGit, GitObject, shown
+from whale.harness_repo.creation import PENDING, TAGS
 from whale.harness_repo.errors import RefConflict, RepoError
 from whale.harness_repo.lineage import (
     ACCEPTED,
@@ -22,26 +23,13 @@ from whale.harness_repo.lineage import (
 from whale.harness_repo.locks import clear_stale_locks
 from whale.harness_repo.message import CommitFacts, check_candidate, compose
 from whale.harness_repo.notes import NotesTree, merge
-from whale.harness_repo.objects import Kind, commit_bytes, object_id, pack, tree_objects
-from whale.harness_repo.reading import TAGS, HarnessReader
+from whale.harness_repo.objects import tree_objects
+from whale.harness_repo.packing import StoreSize
+from whale.harness_repo.reading import HarnessReader
+from whale.harness_repo.sharing import Pulled, Pushed
+from whale.harness_repo.transaction import ATTEMPTS, NOTHING, move_refs, store_commit, store_objects
 
 NOTES = "refs/notes/whale"
-PENDING = "refs/whale/pending/"
-"""Trees that are written and not yet committed, so that `git gc --prune=now` leaves them alone."""
-
-_NOTHING = "0" * 40
-_ATTEMPTS = 8
-"""Tries of a compare-and-swap that another writer may win."""
-
-_LOOSE_LIMIT = 1_000
-"""Objects of one write that become loose ones; more (all notes, rebuilt) stay together as a pack."""
-
-_STORE_CONFIG = """\
-[notes]
-\tdisplayRef = refs/notes/whale
-[log]
-\texcludeDecoration = refs/whale/
-"""
 
 
 class HarnessRepo(HarnessReader):
@@ -57,14 +45,7 @@ class HarnessRepo(HarnessReader):
         where = Path(path).absolute()
         if where.exists():
             return cls.open(where, exclusive=True)
-        making = where.with_name(where.name + ".creating")
-        shutil.rmtree(making, ignore_errors=True)
-        CleanGit(making).run(
-            "init", "--bare", "--quiet", "--template=", "--object-format=sha1", "--initial-branch=accepted"
-        )
-        with (making / "config").open("a") as config:
-            config.write(_STORE_CONFIG)
-        making.rename(where)
+        creation.create(where)
         return cls.open(where)
 
     @classmethod
@@ -82,6 +63,56 @@ class HarnessRepo(HarnessReader):
             clear_stale_locks(where)
         return cls(where, CleanGit(where))
 
+    def fork(
+        self,
+        path: str | os.PathLike[str],
+        candidates: Iterable[str],
+        acceptances: int,
+        *,
+        pending: Iterable[str] = (),
+    ) -> None:
+        """Make a new store with a part of this one: the same commits under the same ids, and no notes.
+
+        Args:
+            path: does not exist yet; the store is there complete or not at all.
+            candidates: ids of the candidates to take. Commits of parents that are not among them come
+                along without their refs.
+            acceptances: how many of the accepted history, with their tags, h0 first.
+            pending: trees that are proposed and not committed at this point (`propose` needs them).
+
+        Raises:
+            RepoError: `path` exists, or a candidate, an acceptance or a tree is not in this store.
+        """
+        creation.fork(self._git, Path(path).absolute(), candidates, acceptances, pending)
+
+    def push(self, remote: str, *, run: str) -> Pushed:
+        """Bring the whole store to a Git remote under the run's name there, all or nothing (`sharing`).
+
+        Raises:
+            NameTaken: the remote has another run of that name, or one that was continued elsewhere.
+            RepoError: `run` cannot be a name there, or the remote cannot be reached or refuses.
+        """
+        return sharing.push(self._git, remote, sharing.check_run_name(run))
+
+    def pull(self, remote: str, *, run: str) -> Pulled:
+        """Fetch what the other runs have on a Git remote. Nothing of this run, called `run`, changes.
+
+        Their candidates are RUN/ID in all names, and `lineage(runs=True)` shows them.
+
+        Raises:
+            NameTaken: the remote has another run that is called as this one is.
+            RepoError: the remote cannot be reached, or a run there was rewritten.
+        """
+        return sharing.pull(self._git, remote, sharing.check_run_name(run))
+
+    def pack(self, *, expire: str = "1.hour.ago") -> StoreSize:
+        """Pack objects and refs and return what they take now.
+
+        Safe beside other writers: what nothing leads to is dropped only once it is older than `expire`.
+        """
+        packing.pack(self._git, expire=expire)
+        return packing.size(self._git)
+
     def write_tree(self, files: Mapping[str, bytes]) -> str:
         """Store files (path -> content) and return the tree's id. Nothing shows until it is proposed.
 
@@ -89,8 +120,8 @@ class HarnessRepo(HarnessReader):
             RepoError: a path or size is not allowed (`objects.check_files`).
         """
         tree, objects = tree_objects(files)
-        self._store(objects)
-        self._move({PENDING + tree: (tree, None)})
+        store_objects(self._git, objects)
+        move_refs(self._git, {PENDING + tree: (tree, None)})
         return tree
 
     def propose(self, candidate: str, tree: str, parents: Sequence[str], facts: CommitFacts) -> str:
@@ -108,7 +139,7 @@ class HarnessRepo(HarnessReader):
             RepoError: the id is not one, is taken by another tree, or a parent or the tree is missing.
         """
         ref = CANDIDATES + check_candidate(candidate)
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             present = self._git.get(ref)
             if present is not None:
                 there = self._tree(present.id)
@@ -116,18 +147,18 @@ class HarnessRepo(HarnessReader):
                     raise RepoError(f"{candidate} is already committed with the tree {there}, not {tree}")
                 if self._git.get(PENDING + tree) is not None:  # written again after a crash
                     with contextlib.suppress(RefConflict):
-                        self._move({PENDING + tree: (None, tree)})
+                        move_refs(self._git, {PENDING + tree: (None, tree)})
                 return present.id
             found = self._git.get(tree)
             if found is None or found.kind != "tree":
                 raise RepoError(f"{candidate}: the tree {tree} is not in {shown(self.path)}: write it first")
             above = [self._commit_of(parent) for parent in dict.fromkeys(parents)]
-            sha = self._commit(tree, above, facts, compose(candidate, facts))
-            moves: dict[str, tuple[str | None, str | None]] = {ref: (sha, _NOTHING)}
+            sha = store_commit(self._git, tree, above, facts.seconds, compose(candidate, facts))
+            moves: dict[str, tuple[str | None, str | None]] = {ref: (sha, NOTHING)}
             if self._git.get(PENDING + tree) is not None:
                 moves[PENDING + tree] = (None, tree)
             try:
-                self._move(moves)
+                move_refs(self._git, moves)
             except RefConflict as error:
                 conflict = error
                 continue
@@ -147,14 +178,14 @@ class HarnessRepo(HarnessReader):
         """
         commits = [self._commit_of(candidate)]
         commits += [a.sha for a in self.accepted() if a.candidate == candidate]
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             old = self._git.get(NOTES)
             notes = NotesTree(self._git.get, self._tree(old.id) if old else None)
             merged = merge(notes.read(commits[0]), note)
             for commit in commits:
                 notes.write(commit, merged)
             try:
-                self._move(self._notes_move(notes, old))
+                move_refs(self._git, self._notes_move(notes, old))
             except RefConflict as error:
                 conflict = error
                 continue
@@ -178,7 +209,7 @@ class HarnessRepo(HarnessReader):
         for acceptance in self.accepted():
             if acceptance.candidate in merged:
                 notes.write(acceptance.sha, merged[acceptance.candidate])
-        self._move(self._notes_move(notes, self._git.get(NOTES)))
+        move_refs(self._git, self._notes_move(notes, self._git.get(NOTES)))
         return len(merged)
 
     def accept(self, serial: int, candidate: str, tree: str, facts: CommitFacts, *, revert: bool = False) -> str:
@@ -207,14 +238,15 @@ class HarnessRepo(HarnessReader):
             there = history[serial]
             if (there.candidate, there.tree) != (candidate, tree):
                 raise RepoError(f"acceptance {serial} is {there.candidate} already, not {candidate}")
-            self._move(self._tag_move(there.sha, serial, there.cycle, history, revert=revert))
+            move_refs(self._git, self._tag_move(there.sha, serial, there.cycle, history, revert=revert))
             return there.sha
         if serial > len(history):
             raise RepoError(f"acceptance {serial} would leave a gap: there are {len(history)} so far")
         previous = history[-1].sha if history else None
         parents = [previous, commit] if previous else [commit]
-        sha = self._commit(tree, parents, facts, compose(candidate, facts, serial=serial))
-        moves: dict[str, tuple[str | None, str | None]] = {ACCEPTED: (sha, previous or _NOTHING)}
+        message = compose(candidate, facts, serial=serial)
+        sha = store_commit(self._git, tree, parents, facts.seconds, message)
+        moves: dict[str, tuple[str | None, str | None]] = {ACCEPTED: (sha, previous or NOTHING)}
         moves |= self._tag_move(sha, serial, facts.cycle, history, revert=revert)
         old = self._git.get(NOTES)
         notes = NotesTree(self._git.get, self._tree(old.id) if old else None)
@@ -222,39 +254,8 @@ class HarnessRepo(HarnessReader):
         if note is not None:
             notes.write(sha, note)
             moves |= self._notes_move(notes, old)
-        self._move(moves)
+        move_refs(self._git, moves)
         return sha
-
-    def _commit(self, tree: str, parents: Sequence[str], facts: CommitFacts, message: str) -> str:
-        data = commit_bytes(tree, parents, facts.seconds, message)
-        self._store([("commit", data)])
-        return object_id("commit", data)
-
-    def _store(self, objects: Sequence[tuple[Kind, bytes]]) -> None:
-        unique = dict.fromkeys(objects)
-        many = len(unique) > _LOOSE_LIMIT
-        into = ("index-pack", "--stdin", "--strict") if many else ("unpack-objects", "-q", "--strict")
-        self._git.run(*into, stdin=pack(unique))
-
-    def _move(self, moves: Mapping[str, tuple[str | None, str | None]]) -> None:
-        """Set refs: name -> (new or None to delete, expected old or None for any), all or none.
-
-        Raises:
-            RefConflict: a ref is not at the expected value.
-        """
-        if not moves:
-            return
-        lines = ["start"]
-        for ref, (new, old) in moves.items():
-            lines.append(" ".join(filter(None, ("update" if new else "delete", ref, new, old))))
-        # Without the closing commit, input that a kill cut short is dropped as a whole.
-        text = "\n".join([*lines, "prepare", "commit", ""])
-        try:
-            self._git.run("update-ref", "--stdin", stdin=text.encode())
-        except RepoError as error:
-            if "cannot lock ref" in str(error) and "File exists" not in str(error):
-                raise RefConflict(str(error)) from error
-            raise
 
     def _notes_move(self, notes: NotesTree, old: GitObject | None) -> dict[str, tuple[str | None, str | None]]:
         """Store the notes; the move of their ref, or none if nothing changed.
@@ -264,9 +265,9 @@ class HarnessRepo(HarnessReader):
         tree, objects = notes.objects()
         if old is not None and self._tree(old.id) == tree:
             return {}
-        data = commit_bytes(tree, [], 0, "Scores, rebuilt from the event log at any time\n")
-        self._store([*objects, ("commit", data)])
-        return {NOTES: (object_id("commit", data), old.id if old else _NOTHING)}
+        message = "Scores, rebuilt from the event log at any time\n"
+        sha = store_commit(self._git, tree, [], 0, message, objects)
+        return {NOTES: (sha, old.id if old else NOTHING)}
 
     def _tag_move(
         self, sha: str, serial: int, cycle: int, history: Sequence[Acceptance], *, revert: bool
@@ -283,4 +284,4 @@ class HarnessRepo(HarnessReader):
         there = found[plain]
         name = special if revert or (there is not None and there.id in others) else plain
         there = found[name]
-        return {name: (sha, there.id if there else _NOTHING)}
+        return {name: (sha, there.id if there else NOTHING)}

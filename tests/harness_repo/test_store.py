@@ -4,12 +4,13 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from whale.harness_repo import CommitFacts, HarnessRepo, RepoError, store
+from whale.harness_repo import CommitFacts, HarnessRepo, RepoError, transaction
 
 Facts = Callable[..., CommitFacts]
 Propose = Callable[..., str]
@@ -166,7 +167,7 @@ def test_rebuilt_notes_are_the_notes_that_were_recorded(
     tree = plain_git("rev-parse", "refs/notes/whale^{tree}")
     plain_git("update-ref", "-d", "refs/notes/whale")
     plain_git("gc", "--quiet", "--prune=now")
-    monkeypatch.setattr(store, "_LOOSE_LIMIT", loose)
+    monkeypatch.setattr(transaction, "LOOSE_LIMIT", loose)
     assert repo.rebuild_notes(reversed(scores)) == 4
     assert plain_git("rev-parse", "refs/notes/whale^{tree}") == tree
     assert repo.verify([*trees.items(), (0, "h0", trees["h0"])]) == []
@@ -233,6 +234,18 @@ def test_accepted_is_a_history_of_merges(repo: HarnessRepo, propose: Propose, fa
         "c001-i01-m0": (1,),
         "c003-i01-m0": (2,),
     }
+
+
+def test_an_acceptance_names_the_event_and_position_that_asked_for_it(
+    repo: HarnessRepo, propose: Propose, facts: Facts, plain_git: Plain
+) -> None:
+    h0 = propose("h0")
+    repo.accept(0, "h0", h0, replace(facts(event_hash="cd" * 32), log_position=17))
+    (accepted,) = repo.accepted()
+    assert (accepted.serial, accepted.position, accepted.event_hash) == (0, 17, "cd" * 32)
+    assert plain_git("log", "-1", "--format=%(trailers:key=Whale-Position,valueonly)", "accepted").strip() == "17"
+    repo.accept(1, "h0", h0, facts(1))
+    assert repo.accepted()[1].position is None  # a commit that does not say it
 
 
 def test_accepting_again_returns_the_commit_that_is_there(
