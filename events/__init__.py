@@ -10,7 +10,7 @@ deals in events never opens a log.
 
 from typing import TYPE_CHECKING, Any
 
-from whale.events.codec import CODEC, UPCASTERS, Codec, Upcaster, canonical
+from whale.events.codec import CODEC, Codec, canonical
 from whale.events.fold import Reducer, facts, fold
 from whale.events.log import (
     GENESIS,
@@ -24,11 +24,13 @@ from whale.events.log import (
     LogFull,
     NewEvent,
     Recorded,
+    Row,
     UnknownEvent,
     VersionConflict,
 )
 from whale.events.memory import MemoryLog
 from whale.events.types import EVENT_TYPES, Event
+from whale.events.upcasters import UPCASTERS, Upcaster
 
 if TYPE_CHECKING:
     from whale.events.sqlite import SqliteLog
@@ -52,6 +54,7 @@ __all__ = [
     "NewEvent",
     "Recorded",
     "Reducer",
+    "Row",
     "SqliteLog",
     "UnknownEvent",
     "Upcaster",

@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from whale.events.codec import Codec, Encoded, canonical
-from whale.events.log import GENESIS, CorruptLog, Head, InvalidEvent, KeyConflict, NewEvent, Recorded, Row
+from whale.events.log import GENESIS, CorruptLog, Head, InvalidEvent, KeyConflict, NewEvent, Recorded
+from whale.events.log import Row as Row
 
 Clock = Callable[[], datetime]
 

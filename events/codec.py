@@ -4,19 +4,14 @@ Canonical JSON is UTF-8 with keys sorted by code point, no spaces, the shortest 
 (msgspec's). The bytes are made once, on append, and are kept as they are from then on.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from whale.events.log import CorruptLog, InvalidEvent, UnknownEvent
 from whale.events.types import EVENT_TYPES, Event
-
-Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
-"""Takes an event's data as version n wrote it, and gives it as version n + 1 would have."""
-
-UPCASTERS: dict[tuple[str, int], Upcaster] = {}
-"""(type, n) -> the upcaster from version n to n + 1. Never remove one: logs are kept for ever."""
+from whale.events.upcasters import UPCASTERS, Upcaster
 
 
 def _plain(value: Any) -> Any:

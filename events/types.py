@@ -41,6 +41,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 class RunStarted(Event, frozen=True, kw_only=True):
     """The frozen config and the digests of what the run stands on."""
 
+    schema_version: ClassVar[int] = 2
+
     name: str
     config: dict[str, Any]
     model: str
@@ -48,8 +50,29 @@ class RunStarted(Event, frozen=True, kw_only=True):
     data: str
     """Fingerprint of the domain's tasks and passages."""
     splits: dict[str, int]
-    origin: dict[str, Any] | None = None
-    """For a fork: {"run": name, "position": n, "hash": h}."""
+
+
+class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a fork comes from: an event of another run, and its hash."""
+
+    run: str
+    position: int
+    hash: str
+
+
+class RunForked(Event, frozen=True, kw_only=True):
+    """All events before this one are another run's; from here on the run is one of its own."""
+
+    name: str
+    origin: Origin
+    config: dict[str, Any]
+    """The whole config from here on."""
+    changed: list[str] = []
+    """Keys that differ from the origin's config."""
+    phases: int = 0
+    """Weight phases before this point, and the sampler position at which the next one begins: a change of
+    E or of the seed moves no question that was sampled."""
+    sampled: int = 0
 
 
 class HarnessProposed(Event, frozen=True, kw_only=True):
@@ -311,7 +334,7 @@ class ExtendRequested(Event, frozen=True, kw_only=True):
 EVENT_TYPES: dict[str, type[Event]] = {
     cls.__name__: cls
     for cls in (
-        RunStarted, HarnessProposed, HarnessCommitted, HarnessValidated, PhaseStarted, RolloutsRecorded,
+        RunStarted, RunForked, HarnessProposed, HarnessCommitted, HarnessValidated, PhaseStarted, RolloutsRecorded,
         StepTrained, CheckpointSaved, CandidateScored, IterationCompleted, HarnessAccepted, HarnessRetained,
         HarnessReverted, AcceptanceCommitted, PhaseEnded, Evaluated, RunCompleted, RunInterrupted,
         ControlHandled, PauseRequested, ResumeRequested, StopRequested, RevertRequested, ProposalSubmitted,

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs import toy_config, toy_model, whale
+from tests.runs import toy_config, toy_model, whale, whale_here
 
-__all__ = ["toy_config", "toy_model", "whale"]
+__all__ = ["toy_config", "toy_model", "whale", "whale_here"]
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,9 @@
 """Short runs on the tiny model and the toy domain, as real processes and real folders."""
 
+import contextlib
+import io
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -57,6 +60,31 @@ def environment(runs: Path) -> dict[str, str]:
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "whale", *arguments]
+
+
+@pytest.fixture
+def whale_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WhaleProcess:
+    """As `whale`, in this process: it has torch already, and importing that takes longer than a toy run."""
+    from whale.cli.__main__ import run
+
+    runs = tmp_path / "runs"
+    runs.mkdir(exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    for name, value in environment(runs).items():
+        monkeypatch.setenv(name, value)
+
+    def call(*arguments: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+        out, err = io.StringIO(), io.StringIO()
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run(list(arguments))
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if check and code:
+            raise AssertionError(f"whale {arguments} exited {code}\n{err.getvalue()}")
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+    return call
 
 
 @pytest.fixture

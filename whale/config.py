@@ -112,6 +112,15 @@ class EvaluateConfig(Table, frozen=True, kw_only=True):
     test_samples: int = 8
 
 
+class EventsConfig(Table, frozen=True, kw_only=True):
+    """Where the log lies. No part of the experiment: it stands in whale.toml only, not in the log."""
+
+    url: str = ""
+    """postgresql+psycopg://user@host/database; empty: the file events.db in the run's folder."""
+    run: str = ""
+    """The run's name in that database; empty: the name that it is started under."""
+
+
 class Config(Table, frozen=True, kw_only=True):
     """A whole run."""
 
@@ -126,6 +135,7 @@ class Config(Table, frozen=True, kw_only=True):
     search: SearchConfig = SearchConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    events: EventsConfig = EventsConfig()
 
     @property
     def epochs(self) -> Decimal:
@@ -241,6 +251,13 @@ def _check_keys(raw: dict[str, Any], table: type[msgspec.Struct], source: str, p
 
 
 def to_builtins(config: Config) -> dict[str, Any]:
-    """The config as JSON values, for the log."""
+    """The whole config as plain values, for whale.toml."""
     result: dict[str, Any] = msgspec.to_builtins(config)
+    return result
+
+
+def for_the_log(config: Config) -> dict[str, Any]:
+    """What the run is, without where it is kept: equal for runs that do the same."""
+    result = to_builtins(config)
+    del result["events"]
     return result

@@ -67,7 +67,6 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(ExtendRequested, cycles=count),
     st.builds(
         RunStarted, name=text, config=json_object, model=text, data=text, splits=counts,
-        origin=st.none() | json_object,
     ),
     st.builds(
         RolloutsRecorded, batch=text, purpose=st.sampled_from(["train", "score"]), candidate=text,

@@ -231,7 +231,7 @@ def _revert(state: State) -> Command:
 
 def _weight_phase(state: State, config: Config) -> Command:
     n, cycle = state.splits["weight"], state.cycle
-    steps = units.training_steps(config, n, cycle)
+    steps = units.training_steps(config, n, cycle, state.sampler_origin)
     if state.step:
         # A checkpoint is due after a step, before anything stands on its weights.
         phase_end = state.step == len(steps)
@@ -241,7 +241,9 @@ def _weight_phase(state: State, config: Config) -> Command:
             return SaveCheckpoint(name, cycle, state.step, phase_end)
     if state.step < len(steps):
         assert state.accepted is not None
-        unit = units.training_unit(config, n, cycle, state.step + 1, state.accepted, state.weights)
+        unit = units.training_unit(
+            config, n, cycle, state.step + 1, state.accepted, state.weights, state.sampler_origin
+        )
         return _next_batch(state, unit) or Train(cycle, state.step + 1, len(steps))
     reason = "budget" if steps else "no budget: E = 0"
     return Append(f"c{cycle:03d}/weight/ended", ev.PhaseEnded(cycle=cycle, phase="weight", reason=reason))

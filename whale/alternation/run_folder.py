@@ -3,8 +3,10 @@
 import fcntl
 import os
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,9 +46,9 @@ class RunFolder:
         """
         for path in (Path(run), runs_folder() / run):
             folder = cls(path)
-            if folder.log_file.exists() or (folder.config_file.exists() and path.parent == runs_folder()):
-                if folder.log_file.exists() and not os.access(folder.log_file, os.R_OK):
-                    raise WhaleError(f"{folder.log_file}: cannot be read: check its permissions")
+            if folder.log_file.exists() and not os.access(folder.log_file, os.R_OK):
+                raise WhaleError(f"{folder.log_file}: cannot be read: check its permissions")
+            if folder.log_file.exists() or folder.database or (folder.config_file.exists() and path != Path(run)):
                 return folder
         known = sorted(p.parent.name for p in runs_folder().glob("*/whale.toml"))
         hint = f"; runs here: {', '.join(known)}" if known else "; `whale run` starts one"
@@ -57,41 +59,94 @@ class RunFolder:
         """The run's name."""
         return self.path.resolve().name
 
+    @cached_property
+    def database(self) -> tuple[str, str] | None:
+        """(URL, the run's name there) if the log is in a database server; None if it is the folder's file."""
+        try:
+            events = tomllib.loads(self.config_file.read_text(encoding="utf-8")).get("events", {})
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+            return None
+        url = events.get("url")
+        return (url, events.get("run") or self.name) if url else None
+
+    @property
+    def log_place(self) -> str:
+        """Where the log is, for messages."""
+        return f"{self.database[0]}, run {self.database[1]}" if self.database else str(self.log_file)
+
+    def has_log(self) -> bool:
+        """Whether there is a log to read; a run whose start was cut short may have none."""
+        return self.database is not None or self.log_file.exists()
+
     def open_log(self, *, readonly: bool = False) -> "EventLog":
         """The event log.
 
         Raises:
             CorruptLogError: the file is not a log of events.
+            WhaleError: it cannot be opened.
         """
-        from whale.events import CorruptLog, LogError, SqliteLog
+        from whale.events import CorruptLog, LogError
 
         try:
+            if self.database:
+                from whale.events import PostgresLog
+
+                return PostgresLog(*self.database, readonly=readonly)
+            from whale.events import SqliteLog
+
             return SqliteLog(self.log_file, readonly=readonly)
         except CorruptLog as error:
-            raise CorruptLogError(f"{self.log_file}: {error}") from error
+            raise CorruptLogError(f"{self.log_place}: {error}") from error
         except LogError as error:
-            raise WhaleError(f"{self.log_file}: {error}") from error
+            raise WhaleError(f"{self.log_place}: {error}") from error
 
     def state(self, at: int | None = None) -> "State":
-        """The fold of the log, up to position `at`."""
-        from whale.alternation.state import State, reduce
-        from whale.events import CorruptLog, UnknownEvent, fold
+        """The fold of the log, up to position `at`; a long log's from a snapshot on, where there is one."""
+        from whale.alternation import snapshot
+        from whale.alternation.state import reduce
+        from whale.events import CorruptLog, UnknownEvent
 
         log = self.open_log(readonly=True)
         try:
-            return fold(reduce, State(), log.read(until=at))
+            start, state = snapshot.read(self.path, log, at)
+            recorded = None
+            for recorded in log.read(after=start, until=at):
+                state = reduce(state, recorded)
+            if recorded is not None and recorded.position - start >= snapshot.EVERY:
+                snapshot.write(self.path, recorded, state)
+            return state
         except (CorruptLog, UnknownEvent) as error:
-            raise CorruptLogError(f"{self.log_file}: {error}") from error
+            raise CorruptLogError(f"{self.log_place}: {error}") from error
         finally:
             log.close()
 
     @contextmanager
-    def lease(self) -> Iterator[None]:
+    def lease(self) -> Iterator[Callable[[], bool]]:
         """Be the run's single writer. The lock belongs to the process, so a dead one cannot hold it.
+
+        A log in a database server has a lease there too, since another machine may know the run. That one
+        is lost with its connection: the function that comes back says whether it is still held.
 
         Raises:
             ConflictError: another process runs this run.
         """
+        with ExitStack() as stack:
+            stack.enter_context(self._folder_lease())
+            if not self.database:
+                yield lambda: True
+                return
+            from whale.events import LeaseHeld, LogError, PostgresLease
+
+            try:
+                lease = stack.enter_context(PostgresLease(*self.database))
+            except LeaseHeld as error:
+                raise ConflictError(f"{self.path}: {error}") from None
+            except LogError as error:
+                raise WhaleError(f"{self.log_place}: {error}") from error
+            yield lease.alive
+
+    @contextmanager
+    def _folder_lease(self) -> Iterator[None]:
         path = self.path / "runner.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -110,7 +165,21 @@ class RunFolder:
             os.close(descriptor)
 
     def runner_pid(self) -> int | None:
-        """The process that holds the lease, or None."""
+        """The process that holds the lease, on this machine or another one; None if there is none."""
+        return self._local_runner_pid() or self._remote_runner_pid()
+
+    def _remote_runner_pid(self) -> int | None:
+        if not self.database:
+            return None
+        from whale.events import LogError, PostgresLease
+
+        try:
+            holder = PostgresLease(*self.database).holder()
+        except LogError as error:
+            raise WhaleError(f"{self.log_place}: {error}") from error
+        return holder.pid if holder else None
+
+    def _local_runner_pid(self) -> int | None:
         path = self.path / "runner.lock"
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -34,6 +34,10 @@ PAUSE_POLL = 0.5
 """Seconds between looks at the log while paused."""
 
 
+_PAID = (d.RunBatch, d.Train, d.Propose, d.SaveCheckpoint)
+"""Commands that cost: the lease is asked for before each."""
+
+
 class Runner:
     """One process that runs one run. The caller holds the run's lease."""
 
@@ -47,6 +51,7 @@ class Runner:
         proposer: Proposer,
         compute: Compute,
         reporter: Reporter,
+        alive: Callable[[], bool],
     ) -> None:
         self.folder = folder
         self.log = log
@@ -56,6 +61,7 @@ class Runner:
         self.proposer = proposer
         self.compute = compute
         self.reporter = reporter
+        self.alive = alive
         self.state = State()
         self.position = 0
         self.stopping = threading.Event()
@@ -108,6 +114,11 @@ class Runner:
                 command = d.decide(self.state, self.config)
                 if isinstance(command, d.Finish):
                     return self.state
+                if isinstance(command, _PAID) and not self.alive():
+                    raise ConflictError(
+                        f"{self.folder.path}: the lease was lost, another runner may have begun; "
+                        f"`whale resume {self.folder.name}` goes on if none has"
+                    )
                 self.execute(command)
         except ConflictError:
             raise  # the log belongs to another writer: nothing more is written to it
@@ -183,13 +194,14 @@ class Runner:
     def _do_Commit(self, command: d.Commit) -> None:
         candidate = self.state.candidates[command.candidate]
         sha = self.repo.propose(
-            candidate.id, candidate.tree, candidate.parents, self.commit_facts(candidate.id, "proposed/")
+            candidate.id, candidate.tree, candidate.parents, self.commit_facts(candidate.id, f"proposed/{candidate.id}")
         )
         self.append(f"committed/{candidate.id}", ev.HarnessCommitted(candidate=candidate.id), sha=sha)
 
     def _do_CommitAcceptance(self, command: d.CommitAcceptance) -> None:
         candidate = self.state.candidates[command.candidate]
-        facts = self.commit_facts(candidate.id, "proposed/", cycle=self.state.cycle)
+        # The hash of the deciding event vouches for the log up to there: Git witnesses the log.
+        facts = self.commit_facts(candidate.id, self.state.acceptance_key, cycle=self.state.cycle, witness=True)
         sha = self.repo.accept(command.serial, candidate.id, candidate.tree, facts, revert=command.revert)
         self.append(
             f"accepted-commit/{command.serial}",
@@ -197,11 +209,14 @@ class Runner:
             sha=sha,
         )
 
-    def commit_facts(self, candidate_id: str, prefix: str, cycle: int | None = None) -> CommitFacts:
-        """What a commit says, from the event that it carries out."""
+    def commit_facts(self, candidate_id: str, key: str, cycle: int | None = None, witness: bool = False) -> CommitFacts:
+        """What a commit says, from the event with this key, which it carries out.
+
+        With `witness` it names the event's position too, where `whale events verify` looks for the hash.
+        """
         candidate = self.state.candidates[candidate_id]
-        proposed = self.log.find(f"{prefix}{candidate_id}", "run")
-        assert proposed is not None, "a candidate in the state has its event"
+        cause = self.log.find(key, "run")
+        assert cause is not None, "what is in the state has its event"
         return CommitFacts(
             run=self.state.name,
             cycle=candidate.cycle if cycle is None else cycle,
@@ -211,8 +226,9 @@ class Runner:
             hypothesis=candidate.hypothesis,
             axis=candidate.axis,
             changes=candidate.changes,
-            event_hash=proposed.hash,
-            when=datetime.datetime.fromisoformat(proposed.at),
+            event_hash=cause.hash,
+            log_position=cause.position if witness else None,
+            when=datetime.datetime.fromisoformat(cause.at),
         )
 
     # --- rollouts and weights ---

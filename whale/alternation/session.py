@@ -2,10 +2,11 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import tomli_w
 
 from whale.alternation.compute import Compute
@@ -14,8 +15,9 @@ from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.runner import Runner, fold_all
 from whale.alternation.search_step import score_note
+from whale.alternation.state import State
 from whale.artifacts import sync_folder
-from whale.config import Config, load_config, to_builtins
+from whale.config import Config, for_the_log, load_config, to_builtins
 from whale.domains.registry import load_domain
 from whale.errors import ConflictError, UsageError, WhaleError
 from whale.events import EventLog, NewEvent
@@ -64,20 +66,50 @@ def create_folder(path: Path, config: Config) -> RunFolder:
         )
     if path.exists() and any(path.iterdir()):
         raise UsageError(f"{path}: the folder is not empty and not a run; choose another --name")
+    config = require_log(config, folder.name)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        temporary = folder.config_file.with_suffix(".tmp")
-        temporary.write_text(tomli_w.dumps(to_builtins(config)), encoding="utf-8")
-        temporary.replace(folder.config_file)
-        sync_folder(path)
+        write_config(folder, config)
     except OSError as error:
         raise WhaleError(f"{path}: cannot be created: {error.strerror or error}") from error
-    return folder
+    return RunFolder(path)
+
+
+def write_config(folder: RunFolder, config: Config) -> None:
+    """Write whale.toml, whole or not at all."""
+    temporary = folder.config_file.with_suffix(".tmp")
+    temporary.write_text(tomli_w.dumps(to_builtins(config)), encoding="utf-8")
+    temporary.replace(folder.config_file)
+    sync_folder(folder.path)
+
+
+def require_log(config: Config, name: str) -> Config:
+    """The config with the run's name in its database, which must answer and not know such a run yet.
+
+    Raises:
+        ConflictError: the database has a run of this name.
+        WhaleError: it does not answer, or the URL holds a password.
+    """
+    if not config.events.url:
+        return config
+    from whale.events import LogError, PostgresLog
+
+    run = config.events.run or name
+    try:
+        with PostgresLog(config.events.url, run) as log:
+            if log.head().position:
+                raise ConflictError(
+                    f"{config.events.url}: a run {run} is there already; choose another --name, "
+                    "or another --set events.run=NAME"
+                )
+    except LogError as error:
+        raise WhaleError(f"{config.events.url}: {error}") from error
+    return msgspec.structs.replace(config, events=msgspec.structs.replace(config.events, run=run))
 
 
 @contextmanager
-def open_runner(folder: RunFolder, reporter: Reporter) -> Iterator[Runner]:
-    """A runner on this run; the caller holds the lease.
+def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool] = lambda: True) -> Iterator[Runner]:
+    """A runner on this run; the caller holds the lease, and `alive` says whether it still does.
 
     Raises:
         UsageError: the config, domain, model or proposer is wrong.
@@ -105,9 +137,9 @@ def open_runner(folder: RunFolder, reporter: Reporter) -> Iterator[Runner]:
             if state.status == "new":
                 _start(folder, log, config, fingerprint, compute)
             with _repository(folder) as repo:
-                runner = Runner(folder, log, repo, domain, config, proposer, compute, reporter)
+                runner = Runner(folder, log, repo, domain, config, proposer, compute, reporter, alive)
                 runner.refresh()
-                reconcile(runner)
+                rebuild_notes(repo, runner.state)
                 yield runner
         finally:
             compute.close()
@@ -119,7 +151,7 @@ def _start(folder: RunFolder, log: EventLog, config: Config, fingerprint: str, c
     model = compute.base_digest()
     event = ev.RunStarted(
         name=folder.name,
-        config=to_builtins(config),
+        config=for_the_log(config),
         model=model,
         data=fingerprint,
         splits={split: len(tasks) for split, tasks in compute.tasks.items()},
@@ -137,11 +169,11 @@ def _repository(folder: RunFolder) -> Iterator[HarnessRepo]:
         yield repo
 
 
-def reconcile(runner: Runner) -> None:
-    """Bring Git to the log: what was recorded and not yet written there when a runner was killed."""
-    runner.repo.rebuild_notes(
+def rebuild_notes(repo: HarnessRepo, state: State) -> None:
+    """Bring Git's notes to the log: what was recorded and not yet written there when a runner was killed."""
+    repo.rebuild_notes(
         (candidate.id, score_note(scored))
-        for candidate in runner.state.candidates.values()
+        for candidate in state.candidates.values()
         if candidate.committed
         for scored in candidate.scores
     )

@@ -78,6 +78,10 @@ class State:
     model: str = ""
     data: str = ""
     splits: Mapping[str, int] = field(default_factory=dict)
+    origins: tuple[ev.Origin, ...] = ()
+    """The runs that this one was forked from, oldest first."""
+    sampler_origin: tuple[int, int] = (0, 0)
+    """(weight phases, sampler position) from which the slices of E epochs are counted."""
     # where the alternation is
     cycle: int = 0
     phase: ev.PhaseName | None = None
@@ -98,6 +102,8 @@ class State:
     acceptance_serial: int = -1
     acceptance_pending: tuple[str, bool] | None = None
     """(candidate, whether it is a revert) that Git's `accepted` does not name yet."""
+    acceptance_key: str = "validated/h0"
+    """Key of the event that made the newest harness the accepted one; Git's commit names its hash."""
     candidates: FrozenMap[str, Candidate] = field(default_factory=FrozenMap)
     barred: frozenset[str] = frozenset()
     # the open unit and the current phase's archive
@@ -140,6 +146,8 @@ def reduce(state: State, recorded: Any) -> State:
             return replace(state, requests={**state.requests, recorded.key: event})
         raise ValueError(f"no rule for {type(event).__name__} at position {recorded.position}")
     result: State = handler(state, event)
+    if isinstance(event, ev.HarnessAccepted | ev.HarnessReverted):
+        result = replace(result, acceptance_key=recorded.key)
     return result
 
 
@@ -153,6 +161,24 @@ def _started(state: State, event: ev.RunStarted) -> State:
         data=event.data,
         splits=event.splits,
         weights=event.model,
+    )
+
+
+def _forked(state: State, event: ev.RunForked) -> State:
+    # What the origin had not answered yet, and whether it was paused, is the origin's own. A complete run
+    # stays complete unless the new config gives it more cycles.
+    cycles = int(event.config.get("schedule", {}).get("cycles", 0)) + state.extra_cycles
+    complete = state.status == "completed" and state.cycle >= cycles
+    return replace(
+        state,
+        status="completed" if complete else "running",
+        completed=state.completed if complete else None,
+        interrupted="",
+        name=event.name,
+        config=event.config,
+        origins=(*state.origins, event.origin),
+        sampler_origin=(event.phases, event.sampled),
+        requests={},
     )
 
 
@@ -345,6 +371,7 @@ def _handled(state: State, event: ev.ControlHandled) -> State:
 
 _HANDLERS: dict[type[ev.Event], Any] = {
     ev.RunStarted: _started,
+    ev.RunForked: _forked,
     ev.HarnessProposed: _proposed,
     ev.HarnessCommitted: _committed,
     ev.HarnessValidated: _validated,

@@ -80,22 +80,30 @@ def _cut(
     )
 
 
-def phase_slice(config: Config, n: int, cycle: int) -> tuple[int, int]:
+SamplerOrigin = tuple[int, int]
+"""(weight phases before, sampler position): (0, 0), or where a fork changed the config."""
+
+
+def phase_slice(config: Config, n: int, cycle: int, origin: SamplerOrigin = (0, 0)) -> tuple[int, int]:
     """Sampler positions [start, end) of cycle `cycle` (from 1): phase k = cycle − 1 takes [kE, (k+1)E)."""
+    phases, position = origin
     if config.epochs == 0:
-        return 0, 0
-    return sampler.slice_bounds(n, config.epochs, cycle - 1)
+        return position, position
+    start, end = sampler.slice_bounds(n, config.epochs, cycle - 1 - phases)
+    return position + start, position + end
 
 
-def training_steps(config: Config, n: int, cycle: int) -> list[sampler.Batch]:
+def training_steps(config: Config, n: int, cycle: int, origin: SamplerOrigin = (0, 0)) -> list[sampler.Batch]:
     """The steps of a weight phase: at least one question each, the last may be smaller."""
-    start, end = phase_slice(config, n, cycle)
+    start, end = phase_slice(config, n, cycle, origin)
     return list(sampler.batches(start, end, config.weights.batch))
 
 
-def training_unit(config: Config, n: int, cycle: int, step: int, candidate: str, weights: str) -> Unit:
+def training_unit(
+    config: Config, n: int, cycle: int, step: int, candidate: str, weights: str, origin: SamplerOrigin = (0, 0)
+) -> Unit:
     """Step `step` (from 1): B questions × G rollouts, a question's side by side (they share a prefix)."""
-    batch = training_steps(config, n, cycle)[step - 1]
+    batch = training_steps(config, n, cycle, origin)[step - 1]
     episodes = [
         Episode(task, sample, derive_seed(config.seed, "train", batch.start + offset, task, sample))
         for offset, task in enumerate(sampler.take(config.seed, n, batch.start, batch.count))

@@ -13,7 +13,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-events_app = typer.Typer(help="Read and verify the event log of a run.", no_args_is_help=True)
+events_app = typer.Typer(help="Read, verify, export and import the event log of a run.", no_args_is_help=True)
 models_app = typer.Typer(help="List and fetch models.", no_args_is_help=True)
 app.add_typer(events_app, name="events", rich_help_panel="See")
 app.add_typer(models_app, name="models", rich_help_panel="Machine")
@@ -120,6 +120,22 @@ def propose(
 
 
 @app.command(rich_help_panel="Run")
+def fork(
+    run: Run,
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="N", help="Continue from event N; default: the newest.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", "-n", help="The new run's name; default: RUN-fork.")] = None,
+    set_: Sets = None,
+    json: Json = False,
+) -> None:
+    """Make a new run that continues from an event of this one, with its weights, harnesses and counters."""
+    from whale.cli import run_commands
+
+    run_commands.fork(run, at, name, set_ or [], json)
+
+
+@app.command(rich_help_panel="Run")
 def extend(
     run: Run,
     cycles: Annotated[int, typer.Option("--cycles", min=1, help="How many more.")] = 1,
@@ -221,17 +237,61 @@ def events_list(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as events come.")] = False,
 ) -> None:
     """List events; with --json one document per line."""
-    from whale.cli import read_commands
+    from whale.cli import events_commands
 
-    read_commands.events(run, after, type_, json, follow)
+    events_commands.list_events(run, after, type_, json, follow)
 
 
 @events_app.command("verify")
-def events_verify(run: Run, json: Json = False) -> None:
-    """Check the hash chain of the whole log."""
-    from whale.cli import replay_commands
+def events_verify(
+    run: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run, or an exported log.")], json: Json = False
+) -> None:
+    """Check the hash chain of the whole log, and compare it with what accepted commits say of it."""
+    from whale.cli import events_commands
 
-    replay_commands.verify_log(run, json)
+    events_commands.verify(run, json)
+
+
+@events_app.command("export")
+def events_export(
+    run: Run,
+    format_: Annotated[str, typer.Option("--format", help="jsonl or parquet.")] = "jsonl",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file; default: stdout. A name in .gz is packed.")
+    ] = None,
+    at: Annotated[int | None, typer.Option("--at", metavar="N", help="Up to event N only.")] = None,
+) -> None:
+    """Write the log for other tools, with all that its hashes cover."""
+    from whale.cli import events_commands
+
+    events_commands.export(run, format_, output, at)
+
+
+@events_app.command("import")
+def events_import(
+    file: Annotated[Path, typer.Argument(help="An exported log: .jsonl, .jsonl.gz or .parquet.")],
+    name: Annotated[str | None, typer.Option("--name", "-n", help="The run's name; default: the log's.")] = None,
+    set_: Sets = None,
+) -> None:
+    """Make a run to read from an exported log; --set events.url=... puts it into a database."""
+    from whale.cli import events_commands
+
+    events_commands.import_(file, name, set_ or [])
+
+
+@events_app.command("rebuild")
+def events_rebuild(
+    run: Run,
+    into: Annotated[
+        str | None, typer.Option("--into", metavar="URL", help="Another database; default: views.db in the run.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep them up to the log.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make the SQL views anew: view_runs, view_cycles, view_harnesses, view_rollouts, view_steps."""
+    from whale.cli import events_commands
+
+    events_commands.rebuild(run, into, follow, quiet)
 
 
 # --- machine ---

@@ -1,4 +1,4 @@
-"""Commands that only read: status, lineage, diff, show, events."""
+"""Commands that only read: status, lineage, diff, show."""
 
 import json as json_module
 import sys
@@ -8,8 +8,8 @@ import msgspec
 
 from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.alternation.state import Candidate, State
-from whale.cli.output import print_json, print_json_line, print_table, print_text
-from whale.errors import CorruptLogError, UsageError, WhaleError
+from whale.cli.output import print_json, print_table, print_text
+from whale.errors import UsageError, WhaleError
 from whale.events import types as ev
 
 
@@ -45,7 +45,7 @@ def _all_runs(json: bool) -> None:
     for config in sorted(runs_folder().glob("*/whale.toml")):
         folder = RunFolder(config.parent)
         try:
-            state = folder.state() if folder.log_file.exists() else State()
+            state = folder.state() if folder.has_log() else State()
             status: str = shown_status(state, folder.runner_pid())
         except WhaleError:
             state, status = State(), "unreadable"
@@ -235,39 +235,3 @@ def _print_rollout(rollout: dict[str, Any]) -> None:
     for message in rollout["messages"]:
         print_text(f"[{message['role']}] {message['content']}")
     print_text(f"[assistant] {rollout['prefix']}{rollout['answer']}")
-
-
-def events(run: str, after: int, type_: str | None, json: bool, follow: bool) -> None:
-    """List events, one line each."""
-    from whale.events import CorruptLog, UnknownEvent
-
-    if type_ is not None and type_ not in ev.EVENT_TYPES:
-        raise UsageError(f"unknown event type {type_}; known: {', '.join(sorted(ev.EVENT_TYPES))}")
-    folder = RunFolder.find(run)
-    log = folder.open_log(readonly=True)
-    try:
-        source = log.tail(after, stop=lambda: False) if follow else log.read(after=after)
-        for recorded in source:
-            if type_ is not None and recorded.type != type_:
-                continue
-            data = msgspec.to_builtins(recorded.event)
-            if json:
-                print_json_line(
-                    {
-                        "position": recorded.position,
-                        "stream": recorded.stream,
-                        "version": recorded.version,
-                        "key": recorded.key,
-                        "type": recorded.type,
-                        "at": recorded.at,
-                        "data": data,
-                        "meta": dict(recorded.meta),
-                        "hash": recorded.hash,
-                    }
-                )
-            else:
-                print_text(f"{recorded.position:6d}  {recorded.at[:19]}  {recorded.type:20s} {recorded.key}")
-    except (CorruptLog, UnknownEvent) as error:
-        raise CorruptLogError(f"{folder.log_file}: {error}") from error
-    finally:
-        log.close()

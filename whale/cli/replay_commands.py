@@ -1,4 +1,4 @@
-"""`whale replay` and `whale events verify`: the state from the log alone, and what it names by digest."""
+"""`whale replay`: the state from the log alone, and what it names by digest."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,24 +12,6 @@ from whale.cli.output import print_json
 from whale.cli.progress import reporter
 from whale.errors import CorruptLogError, UsageError
 from whale.events import types as ev
-
-
-def verify_log(run: str, json: bool) -> None:
-    """The hash chain of the whole log."""
-    from whale.events import CorruptLog
-
-    folder = RunFolder.find(run)
-    log = folder.open_log(readonly=True)
-    try:
-        head = log.verify()
-    except CorruptLog as error:
-        raise CorruptLogError(f"{folder.log_file}: {error}") from error
-    finally:
-        log.close()
-    if json:
-        print_json({"run": folder.name, "events": head.position, "head": head.hash})
-    else:
-        print(f"{folder.log_file}: {head.position} events, the chain holds; head {head.hash}")
 
 
 def replay(run: str, at: int | None, deep: bool, json: bool, quiet: bool) -> None:
@@ -50,7 +32,7 @@ def replay(run: str, at: int | None, deep: bool, json: bool, quiet: bool) -> Non
             state = fold(reduce, State(), log.read(until=at))
             recorded = [r.event for r in log.read(until=at)]
         except (CorruptLog, UnknownEvent) as error:
-            raise CorruptLogError(f"{folder.log_file}: {error}") from error
+            raise CorruptLogError(f"{folder.log_place}: {error}") from error
     finally:
         log.close()
     problems: list[str] = []

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from whale.alternation.run_folder import RunFolder, runs_folder
+from whale.cli.output import print_json, print_text
 from whale.cli.progress import reporter
 from whale.config import load_config
 from whale.errors import Interrupted, UsageError, WhaleError
@@ -29,8 +30,7 @@ def run(config_file: Path, name: str | None, overrides: list[str], quiet: bool) 
     stem = config_file.resolve().stem
     if name is None:
         name = config_file.resolve().parent.name if stem == "whale" else stem
-    if not re.fullmatch(r"[^\W_][\w.+-]*", name):
-        raise UsageError(f"--name {name!r}: give letters, digits, and . _ + - after the first one")
+    check_name(name)
     from whale.alternation.session import create_folder, require_machine
     from whale.domains.registry import load_domain
     from whale.rollout.models import resolve_model
@@ -47,13 +47,43 @@ def run(config_file: Path, name: str | None, overrides: list[str], quiet: bool) 
     carry_through(folder, quiet)
 
 
+def check_name(name: str) -> None:
+    """Raise UsageError unless the name can be a run's: one plain part of a path."""
+    if not re.fullmatch(r"[^\W_][\w.+-]*", name):
+        raise UsageError(f"--name {name!r}: give letters, digits, and . _ + - after the first one")
+
+
+def fork(run_name: str, at: int | None, name: str | None, overrides: list[str], json: bool) -> None:
+    """Make a run that continues from an event of another one, and say from which."""
+    from whale.alternation.fork import fork as make
+
+    origin = RunFolder.find(run_name)
+    name = name or f"{origin.name}-fork"
+    check_name(name)
+    new, point = make(origin, name, at, overrides)
+    if json:
+        print_json(
+            {"run": new.name, "path": str(new.path), "origin": origin.name, "position": point.position,
+             "earlier_because": point.reason}
+        )  # fmt: skip
+        return
+    state = point.state
+    where = f"the {state.phase} phase of cycle {state.cycle}" if state.phase else f"cycle {state.cycle}"
+    earlier = f" (an earlier safe point: {point.reason})" if point.reason else ""
+    print_text(f"{new.name} continues {origin.name} from event {point.position}, {where}{earlier}")
+    if new.state().status == "completed":
+        print_text(f"it is complete there: --set schedule.cycles={state.cycle + 1} would give it another cycle")
+    else:
+        print_text(f"`whale resume {new.name}` goes on")
+
+
 def resume(run_name: str, quiet: bool) -> None:
     """Lift a pause or stop, and run unless a runner is there."""
     from whale.cli.steer_commands import request, wait_for_answer
     from whale.events import types as ev
 
     folder = RunFolder.find(run_name)
-    if folder.log_file.exists():
+    if folder.has_log():
         state = folder.state()
         if state.status == "completed" and not state.requests:
             print(f"{folder.name} is complete; `whale status {folder.name}` shows it")
@@ -76,7 +106,7 @@ def carry_through(folder: RunFolder, quiet: bool) -> None:
     os.environ.setdefault("WHALE_ERROR_LOG", str(folder.error_log))
     progress = reporter(quiet) or Silent()
     try:
-        with folder.lease(), open_runner(folder, progress) as runner:
+        with folder.lease() as alive, open_runner(folder, progress, alive) as runner:
             runner.install_signals()
             state = runner.run()
     except KeyboardInterrupt:

@@ -36,7 +36,7 @@ def request(folder: RunFolder, event: ev.Event) -> str:
         key = f"control/{kind}/{uuid.uuid4().hex[:12]}"
         log.append("control", [NewEvent(event=event, key=key)], expected_version=None)
     except LogError as error:
-        raise WhaleError(f"{folder.log_file}: the request could not be recorded: {error}") from error
+        raise WhaleError(f"{folder.log_place}: the request could not be recorded: {error}") from error
     finally:
         log.close()
     return key
@@ -121,7 +121,7 @@ def _answer_or_settle(folder: RunFolder, key: str, wait: float) -> ev.ControlHan
         from whale.alternation.session import open_runner
 
         try:
-            with folder.lease(), open_runner(folder, Silent()) as runner:
+            with folder.lease() as alive, open_runner(folder, Silent(), alive) as runner:
                 runner.settle_requests()
         except ConflictError:
             pass  # a runner came in between: it answers
