@@ -12,9 +12,6 @@ from time import sleep
 from types import TracebackType
 from typing import NamedTuple, Self
 
-import psycopg
-from psycopg import sql
-
 from whale.events import postgres_rows as stored
 from whale.events.chain import (
     Clock,
@@ -32,6 +29,7 @@ from whale.events.chain import (
 )
 from whale.events.codec import CODEC, Codec
 from whale.events.log import GENESIS, CorruptLog, Head, LogError, NewEvent, Recorded, Row, VersionConflict
+from whale.events.postgres_driver import psycopg, sql
 from whale.events.postgres_schema import check_place, create, guarded, look
 from whale.events.postgres_server import Server
 from whale.events.postgres_url import check_run

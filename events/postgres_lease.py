@@ -17,9 +17,8 @@ from threading import Lock
 from types import TracebackType
 from typing import NamedTuple, Self
 
-import psycopg
-
 from whale.events.log import LeaseHeld, LogError
+from whale.events.postgres_driver import psycopg
 from whale.events.postgres_server import Server, in_our_words
 from whale.events.postgres_url import check_run
 

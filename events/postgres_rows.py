@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-import psycopg
-
 from whale.events.log import GENESIS, CorruptLog, Head, LogError, Row
+from whale.events.postgres_driver import psycopg
 
 _TYPES = ("bigint", "text", "bigint", "text", "text", "text", "text", "int", "text", "text", "text", "text")
 _NAMES = ", ".join(f'"{name}"' for name in Row._fields)

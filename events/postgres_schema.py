@@ -8,12 +8,11 @@ predecessor in the run (position and hash) and in the stream (version) exist.
 
 from typing import NamedTuple
 
-import psycopg
-from psycopg import sql
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.schema import CreateTable
 
 from whale.events.log import CorruptLog, LogError
+from whale.events.postgres_driver import psycopg, sql
 
 LAYOUT = 1
 """Version of the tables' layout, in the comment on `whale_events`."""

@@ -8,20 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-from whale.events.log import CorruptLog, LogBusy, LogError, LogFull, LogUnavailable
-from whale.events.postgres_url import check_url
-
-try:
-    import psycopg
-    from psycopg.pq import PipelineStatus, TransactionStatus
-except ImportError as missing:
-    raise LogError('a log in PostgreSQL needs psycopg: pip install "whale-evolve[postgres]"') from missing
-
 from sqlalchemy import create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
+
+from whale.events.log import CorruptLog, LogBusy, LogError, LogFull, LogUnavailable
+from whale.events.postgres_driver import psycopg
+from whale.events.postgres_url import check_url
 
 T = TypeVar("T")
 
@@ -133,8 +128,8 @@ def _reusable(connection: psycopg.Connection) -> bool:
     """Whether nothing is open on it: an interrupt can come in the middle of anything."""
     return (
         not connection.closed
-        and connection.info.transaction_status == TransactionStatus.IDLE
-        and connection.pgconn.pipeline_status == PipelineStatus.OFF
+        and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        and connection.pgconn.pipeline_status == psycopg.pq.PipelineStatus.OFF
     )
 
 

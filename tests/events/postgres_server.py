@@ -59,10 +59,10 @@ class LocalServer(TestServer):
         installed = Path(spec.submodule_search_locations[0]) / "pginstall"
         # Not pytest's folders: they are closed to other users, and PostgreSQL does not run as root.
         self.folder = Path(tempfile.mkdtemp(prefix="whale-pg-"))
-        self._user: str | None = None
+        self.user: str | int = os.geteuid()
         if os.geteuid() == 0:
-            self._user = "postgres" if _exists("postgres") else "nobody"
-            shutil.chown(self.folder, self._user)
+            self.user = "postgres" if _exists("postgres") else "nobody"
+            shutil.chown(self.folder, self.user)
             if not all(parent.stat().st_mode & 0o001 for parent in installed.parents):
                 installed = Path(shutil.copytree(installed, self.folder / "pginstall"))
         self._bin = installed / "bin"
@@ -105,7 +105,7 @@ class LocalServer(TestServer):
         with tempfile.TemporaryFile() as output:
             done = subprocess.run(
                 [self._bin / program, *map(str, arguments)],
-                stdout=output, stderr=output, stdin=subprocess.DEVNULL, user=self._user, cwd=self.folder,
+                stdout=output, stderr=output, stdin=subprocess.DEVNULL, user=self.user, cwd=self.folder,
                 env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
             )  # fmt: skip
             if done.returncode:
