@@ -7,9 +7,11 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
 import psycopg
 from psycopg import sql
 from sqlalchemy.engine import URL, make_url
@@ -89,6 +91,15 @@ class LocalServer(TestServer):
         """Stop it: `immediate` is a crash, after which it recovers from its write-ahead log."""
         self._run("pg_ctl", "-D", self.data, "-w", "-t", "60", "-m", mode, "stop")
 
+    def kill(self) -> None:
+        """SIGKILL the server and all of its processes, and wait until they are gone."""
+        postmaster = psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
+        family = [postmaster, *postmaster.children(recursive=True)]
+        for process in family:  # the postmaster first: it would start the others anew
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(family, timeout=60)
+
     def reload(self) -> None:
         """Read pg_hba.conf and postgresql.conf anew."""
         self._run("pg_ctl", "-D", self.data, "reload")
@@ -96,7 +107,8 @@ class LocalServer(TestServer):
     def close(self) -> None:
         """Stop it and remove its folder."""
         try:
-            self.stop("immediate")
+            if (self.data / "postmaster.pid").exists():
+                self.stop("immediate")
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
 
