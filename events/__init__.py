@@ -4,10 +4,11 @@
         log.append("run", [NewEvent(PauseRequested(by="me"), key="pause/1")], expected_version=0)
         state = fold(reducer, initial, log.read())
 
-The SQLite store is imported when it is first asked for: it brings SQLAlchemy (half a second), and much that
-deals in events never opens a log.
+The stores in databases are imported when they are first asked for: they bring SQLAlchemy (half a second), and
+much that deals in events never opens a log. PostgreSQL also needs the extra `postgres`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from whale.events.codec import CODEC, Codec, canonical
@@ -19,9 +20,11 @@ from whale.events.log import (
     Head,
     InvalidEvent,
     KeyConflict,
+    LeaseHeld,
     LogBusy,
     LogError,
     LogFull,
+    LogUnavailable,
     NewEvent,
     Recorded,
     Row,
@@ -33,6 +36,8 @@ from whale.events.types import EVENT_TYPES, Event
 from whale.events.upcasters import UPCASTERS, Upcaster
 
 if TYPE_CHECKING:
+    from whale.events.postgres import PostgresLog
+    from whale.events.postgres_lease import PostgresLease
     from whale.events.sqlite import SqliteLog
 
 __all__ = [
@@ -47,11 +52,15 @@ __all__ = [
     "Head",
     "InvalidEvent",
     "KeyConflict",
+    "LeaseHeld",
     "LogBusy",
     "LogError",
     "LogFull",
+    "LogUnavailable",
     "MemoryLog",
     "NewEvent",
+    "PostgresLease",
+    "PostgresLog",
     "Recorded",
     "Reducer",
     "Row",
@@ -65,9 +74,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "SqliteLog":
-        from whale.events.sqlite import SqliteLog
+_LAZY = {
+    "PostgresLease": "whale.events.postgres_lease",
+    "PostgresLog": "whale.events.postgres",
+    "SqliteLog": "whale.events.sqlite",
+}
 
-        return SqliteLog
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

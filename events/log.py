@@ -1,6 +1,6 @@
 """The log's contract: what is appended, what comes back, and how it fails.
 
-A store (sqlite.py, memory.py) implements `EventLog` and passes the suite in contract.py. Two promises hold
+A store (memory.py, sqlite.py, postgres.py) implements `EventLog` and passes the suite in contract.py. Two promises hold
 for each: what was acknowledged is there for ever, in one gapless order; and what a reader gets is what was
 written, byte for byte, or an error that names the position.
 """
@@ -76,7 +76,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class LogError(Exception):
-    """The log could not do what was asked; nothing of it was written."""
+    """The log could not do what was asked; nothing of it was written (but see LogUnavailable)."""
 
 
 class VersionConflict(LogError):
@@ -132,6 +132,22 @@ class LogBusy(LogError):
     """Another process held the write lock for longer than the timeout."""
 
 
+class LogUnavailable(LogError):
+    """The server of the log cannot be reached, or went away in the middle.
+
+    The one error after which an append may be recorded all the same: the answer was lost. The same append
+    again is safe, because a batch that is recorded comes back as it is.
+    """
+
+
+class LeaseHeld(LogError):
+    """Another process is the run's single writer. `holder` says who, as far as it is known."""
+
+    def __init__(self, run: str, holder: str) -> None:
+        super().__init__(f'run "{run}" is run by {holder}; wait for its end, or stop it')
+        self.run, self.holder = run, holder
+
+
 class EventLog(Protocol):
     """One run's history."""
 
@@ -148,6 +164,7 @@ class EventLog(Protocol):
             KeyConflict: a key is recorded with other data, twice in the batch, or only for a part of it.
             InvalidEvent, UnknownEvent: an event that a reader could not get back.
             LogFull, LogBusy: no room, or the write lock was held for too long.
+            LogUnavailable: the server went away; append the same again, it is recorded once.
         """
         ...
 

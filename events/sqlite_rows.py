@@ -1,17 +1,16 @@
 """Rows out of the SQLite file, in order, in pages, and with what is missing told from what is not there."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
 
-from whale.events.chain import Row, check_link
-from whale.events.log import GENESIS, CorruptLog, Head
+from whale.events.log import GENESIS, CorruptLog, Head, Row
 from whale.events.sqlite_file import in_our_words
-
-_PAGE = 500
-"""Rows a query. Between pages a reader holds no snapshot, so that the WAL file can be reset meanwhile."""
+from whale.events.walk import walk as in_order
+from whale.events.walk import walk_stream as stream_in_order
 
 # data and meta as bytes: that is what is hashed and decoded.
 _COLUMNS = ", ".join(f"CAST({c} AS BLOB)" if c in ("data", "meta") else f'"{c}"' for c in Row._fields)
@@ -48,23 +47,7 @@ def head_of(connection: Connection) -> Head:
 
 def walk(path: Path, connection: Connection, after: int, end: int) -> Iterator[Row]:
     """All rows with after < position <= end, each checked to follow from the one before it."""
-    after = max(after, 0)
-    if after >= end:
-        return
-    position, hash_ = after, GENESIS
-    if after:
-        rows = _page(path, connection, after - 1, after, 1)
-        if not rows:
-            raise CorruptLog(after, "is missing")
-        hash_ = rows[0].hash
-    while position < end:
-        rows = _page(path, connection, position, end, _PAGE)
-        if not rows:
-            raise CorruptLog(position + 1, "is missing")
-        for row in rows:
-            check_link(row, position, hash_)
-            position, hash_ = row.position, row.hash
-            yield row
+    return in_order(partial(_page, path, connection), after, end)
 
 
 def _page(path: Path, connection: Connection, after: int, end: int, limit: int) -> list[Row]:
@@ -86,17 +69,10 @@ def walk_stream(path: Path, connection: Connection, stream: str, after: int, end
             "SELECT version FROM events WHERE stream = ? AND position <= ? ORDER BY version DESC LIMIT 1",
             (stream, after),
         )
-    newest: int = before or 0
-    while True:
+
+    def page(newest: int, limit: int) -> list[Row]:
         with in_our_words(path):
             where = "WHERE stream = ? AND version > ? ORDER BY version LIMIT ?"
-            rows = select(connection, where, (stream, newest, _PAGE))
-        for row in rows:
-            if row.position > end:
-                return
-            if row.version != newest + 1:
-                raise CorruptLog(row.position, f'has version {row.version} in "{stream}", after {newest}')
-            newest = row.version
-            yield row
-        if len(rows) < _PAGE:
-            return
+            return select(connection, where, (stream, newest, limit))
+
+    return stream_in_order(page, stream, before or 0, end)

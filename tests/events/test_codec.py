@@ -20,7 +20,8 @@ from whale.events import (
     SqliteLog,
     UnknownEvent,
 )
-from whale.events.chain import EventIds, Row, check, check_link, recorded
+from whale.events.chain import EventIds, check, check_link, recorded
+from whale.events.log import Row
 
 SAMPLE = Path(__file__).parent / "samples" / "measured_v1.jsonl"
 """A log as a release wrote it whose `Measured` was at version 1: one row a line, the table's columns."""

@@ -1,11 +1,12 @@
-"""Both stores keep the contract; the suite itself is shipped in whale.events.contract."""
+"""All stores keep the contract; the suite itself is shipped in whale.events.contract."""
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from whale.events import EventLog, MemoryLog, SqliteLog
+from whale.events import EventLog, MemoryLog, PostgresLog, SqliteLog
 from whale.events.contract import EventLogContract
 
 
@@ -20,4 +21,11 @@ class TestSqliteLog(EventLogContract):
     @pytest.fixture
     def log(self, tmp_path: Path) -> Iterator[EventLog]:
         with SqliteLog(tmp_path / "events.db") as log:
+            yield log
+
+
+class TestPostgresLog(EventLogContract):
+    @pytest.fixture
+    def log(self, shared_url: str) -> Iterator[EventLog]:
+        with PostgresLog(shared_url, f"run {secrets.token_hex(4)}") as log:
             yield log

@@ -34,7 +34,8 @@ from whale.events import (
     facts,
     fold,
 )
-from whale.events.chain import Row, digest
+from whale.events.chain import digest
+from whale.events.log import Row
 from whale.events.sqlite_file import TRIGGERS
 from whale.events.types import (
     Event,

@@ -23,8 +23,8 @@ from whale.events import (
     SqliteLog,
     VersionConflict,
 )
-from whale.events.chain import Row
 from whale.events.filesystem import network_filesystem
+from whale.events.log import Row
 from whale.events.sqlite_file import TRIGGERS
 from whale.events.table import event_table
 from whale.events.types import ExtendRequested, PauseRequested
