@@ -225,6 +225,16 @@ class HarnessReverted(Event, frozen=True, kw_only=True):
     request: str
 
 
+class HarnessChosen(Event, frozen=True, kw_only=True):
+    """A candidate that a user accepted by hand took effect at a phase boundary; nothing is barred."""
+
+    cycle: int
+    candidate: str
+    tree: str
+    previous: str
+    request: str
+
+
 class AcceptanceCommitted(Event, frozen=True, kw_only=True):
     """Git's `accepted` names this harness; meta holds `sha`."""
 
@@ -308,10 +318,31 @@ class StopRequested(Event, frozen=True, kw_only=True):
     by: str = ""
 
 
+class PhaseStopRequested(Event, frozen=True, kw_only=True):
+    """End the runner's process when the current phase ends; a resume calls it off."""
+
+    by: str = ""
+
+
 class RevertRequested(Event, frozen=True, kw_only=True):
     """Go back to an earlier harness from the next phase on."""
 
     candidate: str
+    by: str = ""
+
+
+class AcceptRequested(Event, frozen=True, kw_only=True):
+    """Make a candidate the accepted harness by hand, from the next phase on."""
+
+    candidate: str
+    by: str = ""
+
+
+class NoteAdded(Event, frozen=True, kw_only=True):
+    """A user's words on a candidate. Nothing depends on them; the runner need not answer."""
+
+    candidate: str
+    text: str
     by: str = ""
 
 
@@ -336,8 +367,8 @@ EVENT_TYPES: dict[str, type[Event]] = {
     for cls in (
         RunStarted, RunForked, HarnessProposed, HarnessCommitted, HarnessValidated, PhaseStarted, RolloutsRecorded,
         StepTrained, CheckpointSaved, CandidateScored, IterationCompleted, HarnessAccepted, HarnessRetained,
-        HarnessReverted, AcceptanceCommitted, PhaseEnded, Evaluated, RunCompleted, RunInterrupted,
-        ControlHandled, PauseRequested, ResumeRequested, StopRequested, RevertRequested, ProposalSubmitted,
-        ExtendRequested,
+        HarnessReverted, HarnessChosen, AcceptanceCommitted, PhaseEnded, Evaluated, RunCompleted, RunInterrupted,
+        ControlHandled, PauseRequested, ResumeRequested, StopRequested, PhaseStopRequested, RevertRequested,
+        AcceptRequested, NoteAdded, ProposalSubmitted, ExtendRequested,
     )
 }  # fmt: skip

@@ -5,23 +5,28 @@ import os
 import sqlite3
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from tests.runs import WhaleProcess, command, environment
 from whale.alternation.run_folder import RunFolder
-
-COMMANDS = [
-    [], ["init"], ["run"], ["resume"], ["pause"], ["stop"], ["revert"], ["propose"], ["extend"], ["status"],
-    ["lineage"], ["diff"], ["show"], ["replay"], ["events", "list"], ["events", "verify"], ["models", "list"],
-    ["models", "fetch"], ["doctor"],
-]  # fmt: skip
+from whale.cli.app import app
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_command_explains_itself(words: list[str], whale: WhaleProcess) -> None:
-    assert "Usage: whale" in whale(*words, "--help").stdout
+def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[list[str]]:
+    """Every command and group that there is."""
+    yield list(words)
+    for name, command_ in getattr(group, "commands", {}).items():
+        yield from commands(command_, (*words, name))
+
+
+@pytest.mark.parametrize("words", list(commands(typer.main.get_command(app))), ids=" ".join)
+def test_every_command_explains_itself(words: list[str], whale_here: WhaleProcess) -> None:
+    assert "Usage: whale" in whale_here(*words, "--help").stdout
 
 
 def one_line(done: "subprocess.CompletedProcess[str]", code: int) -> str:

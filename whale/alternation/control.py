@@ -34,16 +34,23 @@ def answer(state: State, config: Config, key: str, request: ev.Event) -> ev.Cont
             return handled("resume", "resumed")
         case ev.StopRequested():
             return handled("stop", "nothing to do", "the run is complete") if done else handled("stop", "stopped")
-        case ev.RevertRequested(candidate=candidate):
+        case ev.PhaseStopRequested():
+            if done:
+                return handled("stop", "nothing to do", "the run is complete")
+            if state.phase is None:
+                return handled("stop", "stopped", "no phase is open")
+            return handled("stop", "scheduled", f"when the {state.phase} phase of cycle {state.cycle} ends")
+        case ev.RevertRequested(candidate=candidate) | ev.AcceptRequested(candidate=candidate):
+            kind = "revert" if isinstance(request, ev.RevertRequested) else "accept"
             known = state.candidates.get(candidate)
             if known is None:
-                return handled("revert", "refused", f"no candidate {candidate}")
+                return handled(kind, "refused", f"no candidate {candidate}")
             if not known.valid:
-                return handled("revert", "refused", f"{candidate} is not a valid harness: {known.reason}")
+                return handled(kind, "refused", f"{candidate} is not a valid harness: {known.reason}")
             if known.tree == state.accepted_tree:
-                return handled("revert", "nothing to do", f"{candidate} is the accepted harness")
+                return handled(kind, "nothing to do", f"{candidate} is the accepted harness")
             when = "now" if state.phase is None else f"when the {state.phase} phase of cycle {state.cycle} ends"
-            return handled("revert", "scheduled", f"{candidate} takes effect {when}")
+            return handled(kind, "scheduled", f"{candidate} takes effect {when}")
         case ev.ProposalSubmitted(title=title):
             if done:
                 return handled("propose", "refused", "the run is complete: `whale extend` it first")

@@ -172,6 +172,10 @@ def decide(state: State, config: Config) -> Command:
     if state.phase is None:
         if state.revert_to is not None:
             return _revert(state)
+        if state.choose is not None:
+            return _choose(state)
+        if state.stop_after_phase and state.status != "completed":
+            return _stop(state)
         return Finish() if state.status == "completed" else _between_phases(state, config)
     if state.phase == "weight":
         return _weight_phase(state, config)
@@ -226,6 +230,30 @@ def _revert(state: State) -> Command:
             barred=state.accepted_tree,
             request=state.revert_request,
         ),
+    )
+
+
+def _choose(state: State) -> Command:
+    """A candidate that was accepted by hand takes effect at a phase boundary, as an acceptance."""
+    assert state.choose is not None
+    target = state.candidates[state.choose]
+    return Append(
+        f"chosen/{state.choose_request}",
+        ev.HarnessChosen(
+            cycle=state.cycle,
+            candidate=target.id,
+            tree=target.tree,
+            previous=state.accepted or "",
+            request=state.choose_request,
+        ),
+    )
+
+
+def _stop(state: State) -> Command:
+    """The phase has ended after which the run was to stop."""
+    return Append(
+        f"stopped/{state.stop_after_phase}",
+        ev.ControlHandled(request=state.stop_after_phase, kind="stop", outcome="stopped", detail="the phase has ended"),
     )
 
 

@@ -138,7 +138,7 @@ def safe_point(origin: RunFolder, events: Iterable[Recorded], at: int, *, bounda
         if isinstance(recorded.event, ev.RolloutsRecorded | ev.ProposalSubmitted):
             artifacts.append(recorded.event.artifact)
         obstacle = _obstacle(origin, state, boundary)
-        if _of_one_batch(recorded.event, following and following.event):
+        if _of_one_batch(recorded, following):
             obstacle = "the iteration's other candidates were proposed with this one"
         if obstacle:
             skipped = obstacle
@@ -151,7 +151,8 @@ def safe_point(origin: RunFolder, events: Iterable[Recorded], at: int, *, bounda
     return SafePoint(found.position, found.state, tuple(dict.fromkeys(artifacts[:count])), reason)
 
 
-def _of_one_batch(event: ev.Event, following: ev.Event | None) -> bool:
+def _of_one_batch(recorded: Recorded, after: Recorded | None) -> bool:
+    event, following = recorded.event, after and after.event
     return (
         isinstance(event, ev.HarnessProposed)
         and isinstance(following, ev.HarnessProposed)

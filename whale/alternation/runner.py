@@ -156,7 +156,7 @@ class Runner:
         while True:
             command = d.decide(self.state, self.config)
             light = isinstance(command, d.Handle | d.CommitAcceptance) or (
-                isinstance(command, d.Append) and isinstance(command.event, ev.HarnessReverted)
+                isinstance(command, d.Append) and isinstance(command.event, ev.HarnessReverted | ev.HarnessChosen)
             )
             if not light:
                 return self.state
@@ -171,6 +171,10 @@ class Runner:
                 self.reporter.note(f"cycle {cycle}: {phase} phase")
             case ev.HarnessReverted(candidate=candidate):
                 self.reporter.note(f"reverted to {candidate}")
+            case ev.HarnessChosen(candidate=candidate):
+                self.reporter.note(f"accepted {candidate} by hand")
+            case ev.ControlHandled(kind=kind, outcome=outcome_, detail=detail):
+                self.reporter.note(f"{kind}: {outcome_} - {detail}")
 
     def _do_Wait(self, command: d.Wait) -> None:
         self.stopping.wait(PAUSE_POLL)

@@ -125,6 +125,13 @@ class State:
     """Unanswered control requests by key, oldest first."""
     revert_to: str | None = None
     revert_request: str = ""
+    choose: str | None = None
+    """A candidate that is accepted by hand when the phase ends."""
+    choose_request: str = ""
+    stop_after_phase: str = ""
+    """Key of the request to stop when the phase ends."""
+    notes: Mapping[str, tuple[ev.NoteAdded, ...]] = field(default_factory=dict)
+    """Users' words on candidates."""
     proposals: Mapping[str, ev.ProposalSubmitted] = field(default_factory=dict)
     """A human's proposals that wait for the next iteration, by request key."""
     extra_cycles: int = 0
@@ -146,7 +153,7 @@ def reduce(state: State, recorded: Any) -> State:
             return replace(state, requests={**state.requests, recorded.key: event})
         raise ValueError(f"no rule for {type(event).__name__} at position {recorded.position}")
     result: State = handler(state, event)
-    if isinstance(event, ev.HarnessAccepted | ev.HarnessReverted):
+    if isinstance(event, ev.HarnessAccepted | ev.HarnessReverted | ev.HarnessChosen):
         result = replace(result, acceptance_key=recorded.key)
     return result
 
@@ -318,6 +325,23 @@ def _reverted(state: State, event: ev.HarnessReverted) -> State:
     )
 
 
+def _chosen(state: State, event: ev.HarnessChosen) -> State:
+    return replace(
+        state,
+        accepted=event.candidate,
+        acceptance_pending=(event.candidate, False),
+        barred=state.barred - {event.tree},
+        choose=None,
+        choose_request="",
+        interventions=(*state.interventions, f"cycle {event.cycle}: {event.candidate} accepted by hand"),
+    )
+
+
+def _noted(state: State, event: ev.NoteAdded) -> State:
+    there = state.notes.get(event.candidate, ())
+    return replace(state, notes={**state.notes, event.candidate: (*there, event)})
+
+
 def _acceptance_committed(state: State, event: ev.AcceptanceCommitted) -> State:
     return replace(
         state,
@@ -356,11 +380,20 @@ def _handled(state: State, event: ev.ControlHandled) -> State:
         case "paused":
             return replace(state, status="paused")
         case "resumed":
-            return replace(state, status="running", interrupted="")
+            return replace(state, status="running", interrupted="", stop_after_phase="")
         case "stopped":
-            return replace(state, status="stopped")
+            return replace(state, status="stopped", stop_after_phase="")
         case "scheduled" if isinstance(request, ev.RevertRequested):
-            return replace(state, revert_to=request.candidate, revert_request=event.request)
+            # The later of two wishes holds.
+            return replace(
+                state, revert_to=request.candidate, revert_request=event.request, choose=None, choose_request=""
+            )
+        case "scheduled" if isinstance(request, ev.AcceptRequested):
+            return replace(
+                state, choose=request.candidate, choose_request=event.request, revert_to=None, revert_request=""
+            )
+        case "scheduled" if isinstance(request, ev.PhaseStopRequested):
+            return replace(state, stop_after_phase=event.request)
         case "queued" if isinstance(request, ev.ProposalSubmitted):
             return replace(state, proposals={**state.proposals, event.request: request})
         case "extended" if isinstance(request, ev.ExtendRequested):
@@ -384,6 +417,8 @@ _HANDLERS: dict[type[ev.Event], Any] = {
     ev.HarnessAccepted: _accepted,
     ev.HarnessRetained: _retained,
     ev.HarnessReverted: _reverted,
+    ev.HarnessChosen: _chosen,
+    ev.NoteAdded: _noted,
     ev.AcceptanceCommitted: _acceptance_committed,
     ev.PhaseEnded: _phase_ended,
     ev.Evaluated: _evaluated,

@@ -85,11 +85,15 @@ def pause(run: Run, wait: WaitFor = 600.0) -> None:
 
 
 @app.command(rich_help_panel="Run")
-def stop(run: Run, wait: WaitFor = 600.0) -> None:
-    """End a run's process at its next safe point."""
+def stop(
+    run: Run,
+    after_phase: Annotated[bool, typer.Option("--after-phase", help="When the current phase ends.")] = False,
+    wait: WaitFor = 600.0,
+) -> None:
+    """End a run's process at its next safe point, or after the phase."""
     from whale.cli import steer_commands
 
-    steer_commands.stop(run, wait)
+    steer_commands.stop(run, after_phase, wait)
 
 
 @app.command(rich_help_panel="Run")
@@ -103,6 +107,31 @@ def revert(
     from whale.cli import steer_commands
 
     steer_commands.revert(run, to, yes, wait)
+
+
+@app.command(rich_help_panel="Run")
+def accept(
+    run: Run,
+    candidate: Annotated[str, typer.Argument(help="The candidate's id.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    wait: WaitFor = 600.0,
+) -> None:
+    """Accept a candidate by hand, from the next phase on."""
+    from whale.cli import steer_commands
+
+    steer_commands.accept(run, candidate, yes, wait)
+
+
+@app.command(rich_help_panel="Run")
+def note(
+    run: Run,
+    candidate: Annotated[str, typer.Argument(help="The candidate's id.")],
+    text: Annotated[str, typer.Argument(help="What there is to say.")],
+) -> None:
+    """Write a note on a candidate into the log."""
+    from whale.cli import steer_commands
+
+    steer_commands.note(run, candidate, text)
 
 
 @app.command(rich_help_panel="Run")

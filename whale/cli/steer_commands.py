@@ -1,45 +1,27 @@
 """Steering a run from another process: requests into the control stream, answered by its runner."""
 
-import getpass
 import json
-import os
 import sys
 import time
-import uuid
 from pathlib import Path
 
+from whale.alternation.requests import answer_key, append_request, user
 from whale.alternation.run_folder import RunFolder
 from whale.cli.output import print_text
 from whale.errors import ConflictError, UsageError, WhaleError
-from whale.events import NewEvent
 from whale.events import types as ev
 
 MAX_FILES = 200
 MAX_BYTES = 4 * 2**20
 
 
-def user() -> str:
-    """Who steers."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"
-
-
 def request(folder: RunFolder, event: ev.Event) -> str:
     """Append a control request; returns its key."""
-    from whale.events import LogError
-
-    log = folder.open_log()
-    try:
-        kind = type(event).__name__.removesuffix("Requested").removesuffix("Submitted").lower()
-        key = f"control/{kind}/{uuid.uuid4().hex[:12]}"
-        log.append("control", [NewEvent(event=event, key=key)], expected_version=None)
-    except LogError as error:
-        raise WhaleError(f"{folder.log_place}: the request could not be recorded: {error}") from error
-    finally:
-        log.close()
-    return key
+    with folder.open_log() as log:
+        try:
+            return append_request(log, event)
+        except WhaleError as error:
+            raise WhaleError(f"{folder.log_place}: {error}") from error
 
 
 def wait_for_answer(folder: RunFolder, key: str, seconds: float) -> ev.ControlHandled | None:
@@ -48,7 +30,7 @@ def wait_for_answer(folder: RunFolder, key: str, seconds: float) -> ev.ControlHa
     log = folder.open_log(readonly=True)
     try:
         while True:
-            found = log.find(f"handled/{key}", "run")
+            found = log.find(answer_key(key), "run")
             if found is not None:
                 handled = found.event
                 assert isinstance(handled, ev.ControlHandled)
@@ -72,10 +54,13 @@ def pause(run: str, wait: float) -> None:
     wait_for_answer(folder, request(folder, ev.PauseRequested(by=user())), wait)
 
 
-def stop(run: str, wait: float) -> None:
-    """Ask for the end of the runner's process and wait until it has ended."""
+def stop(run: str, after_phase: bool, wait: float) -> None:
+    """Ask for the end of the runner's process and wait until it has ended, or until the stop is scheduled."""
     folder = RunFolder.find(run)
     _needs_runner(folder, "stop")
+    if after_phase:
+        wait_for_answer(folder, request(folder, ev.PhaseStopRequested(by=user())), wait)
+        return
     deadline = time.monotonic() + wait
     wait_for_answer(folder, request(folder, ev.StopRequested(by=user())), wait)
     while folder.runner_pid() and time.monotonic() < deadline:
@@ -102,16 +87,43 @@ def revert(run: str, to: str, yes: bool, wait: float) -> None:
             raise UsageError(f"{folder.name}: {error}") from error
     if candidate not in state.candidates:
         raise UsageError(f"{folder.name}: {to} names no candidate; `whale lineage {folder.name}` shows all")
-    if not yes:
-        if not sys.stdin.isatty():
-            raise UsageError("revert changes what the run goes on with: say --yes")
-        answer = input(f"go back from {state.accepted} to {candidate} in {folder.name}? [y/N] ")
-        if answer.strip().lower() not in ("y", "yes"):
-            raise WhaleError("not reverted")
+    _confirm(yes, f"go back from {state.accepted} to {candidate} in {folder.name}?")
     key = request(folder, ev.RevertRequested(candidate=candidate, by=user()))
     handled = _answer_or_settle(folder, key, wait)
     if handled is not None and handled.outcome == "refused":
         raise WhaleError(f"{folder.name}: {handled.detail}")
+
+
+def accept(run: str, candidate: str, yes: bool, wait: float) -> None:
+    """Ask for a candidate to be accepted by hand."""
+    folder = RunFolder.find(run)
+    state = folder.state()
+    if candidate not in state.candidates:
+        raise UsageError(f"{folder.name}: {candidate} names no candidate; `whale lineage {folder.name}` shows all")
+    _confirm(yes, f"accept {candidate} in place of {state.accepted} in {folder.name}?")
+    handled = _answer_or_settle(folder, request(folder, ev.AcceptRequested(candidate=candidate, by=user())), wait)
+    if handled is not None and handled.outcome == "refused":
+        raise WhaleError(f"{folder.name}: {handled.detail}")
+
+
+def note(run: str, candidate: str, text: str) -> None:
+    """Record words on a candidate."""
+    folder = RunFolder.find(run)
+    if candidate not in folder.state().candidates:
+        raise UsageError(f"{folder.name}: {candidate} names no candidate; `whale lineage {folder.name}` shows all")
+    if not text.strip():
+        raise UsageError("an empty note says nothing")
+    request(folder, ev.NoteAdded(candidate=candidate, text=text, by=user()))
+    print("recorded")
+
+
+def _confirm(yes: bool, question: str) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("this changes what the run goes on with: say --yes")
+    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+        raise WhaleError("nothing was changed")
 
 
 def _answer_or_settle(folder: RunFolder, key: str, wait: float) -> ev.ControlHandled | None:

@@ -73,6 +73,8 @@ def _fates(folder: RunFolder) -> dict[int, str]:
                     fates.setdefault(cycle, []).append(f"accepted {candidate}")
                 case ev.HarnessRetained(cycle=cycle, candidate=candidate):
                     fates.setdefault(cycle, []).append(f"retained {candidate}")
+                case ev.HarnessChosen(cycle=cycle, candidate=candidate) if cycle not in evaluated:
+                    fates.setdefault(cycle, []).append(f"{candidate} accepted by hand")
                 case ev.HarnessReverted(cycle=cycle, candidate=candidate) if cycle not in evaluated:
                     # A revert after the evaluation does not touch the pair of this row.
                     fates.setdefault(cycle, []).append(f"reverted to {candidate}")
