@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
@@ -22,14 +23,12 @@ def toy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("model"), seed=3)
 
 
-@pytest.fixture
-def toy_config(tmp_path: Path, toy_model: Path) -> Path:
-    """A whale.toml: two cycles with both phases, seconds in all."""
-    path = tmp_path / "toy.toml"
-    raw = {
+def toy_settings(model: Path) -> dict[str, Any]:
+    """A config: two cycles with both phases, seconds in all."""
+    return {
         "seed": 5,
         "domain": f"{TOY}:create",
-        "model": str(toy_model),
+        "model": str(model),
         "domain_options": {"weight": 6, "harness": 4, "validation": 4, "test": 2},
         "engine": {"device": "cpu", "threads": 1, "micro_batch": 3},
         "sampling": {"max_generated_tokens": 64, "max_tokens_per_turn": 16},
@@ -41,7 +40,13 @@ def toy_config(tmp_path: Path, toy_model: Path) -> Path:
         "schedule": {"cycles": 2, "epochs": "0.5", "iterations": 1},
         "evaluate": {"samples": 1, "test_tasks": 2, "test_samples": 1},
     }  # fmt: skip
-    path.write_text(tomli_w.dumps(raw), encoding="utf-8")
+
+
+@pytest.fixture
+def toy_config(tmp_path: Path, toy_model: Path) -> Path:
+    """A whale.toml with `toy_settings`."""
+    path = tmp_path / "toy.toml"
+    path.write_text(tomli_w.dumps(toy_settings(toy_model)), encoding="utf-8")
     return path
 
 

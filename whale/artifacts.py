@@ -1,5 +1,6 @@
 """Content-addressed files of a run: an artifact is on disk, whole, before the event that names it."""
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -37,7 +38,8 @@ class ArtifactStore:
             temporary.replace(target)
             sync_folder(target.parent)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # whatever is in the way is what the first error says
+                temporary.unlink(missing_ok=True)
             raise WhaleError(
                 f"{self.folder}: cannot store {len(content)} bytes: {error.strerror or error}; "
                 "make room and `whale resume`"

@@ -405,3 +405,19 @@ def test_an_unexpected_failure_keeps_its_traceback_in_a_file(tmp_path: Path) -> 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
     assert "made up" in one_line(done, 1)
     assert "Traceback" in (tmp_path / "error.log").read_text()
+
+
+def test_artifacts_that_cannot_be_stored_are_one_line_and_the_run_goes_on_later(
+    whale_here: WhaleProcess, toy_config: Path, tmp_path: Path
+) -> None:
+    folder = RunFolder(tmp_path / "runs" / "full")
+    folder.path.mkdir()
+    folder.config_file.write_text(toy_config.read_text())
+    (folder.path / "artifacts").write_text("in the way")
+    done = whale_here("resume", "full", "--quiet", check=False)
+    assert (done.returncode, done.stderr.count("whale: ")) == (1, 1), done.stderr
+    assert "cannot store" in done.stderr
+    assert "cannot store" in folder.state().interrupted
+    (folder.path / "artifacts").unlink()
+    whale_here("resume", "full", "--quiet")
+    assert folder.state().status == "completed"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]  # it ships no stubs
+import psutil
 import pytest
 
 from tests.rollout.scripted import (

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]  # it ships no stubs
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]  # it ships no stubs
+import psutil
 import pytest
 
 from tests.rollout.scripted import LIMITS, rollouts, tree
