@@ -61,13 +61,24 @@ class RunFolder:
 
     @cached_property
     def database(self) -> tuple[str, str] | None:
-        """(URL, the run's name there) if the log is in a database server; None if it is the folder's file."""
+        """(URL, the run's name there) if the log is in a database server; None if it is the folder's file.
+
+        Raises:
+            UsageError: the URL is none, or holds a password.
+        """
         try:
             events = tomllib.loads(self.config_file.read_text(encoding="utf-8")).get("events", {})
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
             return None
-        url = events.get("url")
-        return (url, events.get("run") or self.name) if url else None
+        if not events.get("url"):
+            return None
+        from whale.events import LogError
+        from whale.events.postgres_url import check_url
+
+        try:
+            return check_url(events["url"]), events.get("run") or self.name
+        except LogError as error:
+            raise UsageError(f"{self.config_file}: events.url: {error}") from None
 
     @property
     def log_place(self) -> str:

@@ -88,23 +88,28 @@ def require_log(config: Config, name: str) -> Config:
 
     Raises:
         ConflictError: the database has a run of this name.
-        WhaleError: it does not answer, or the URL holds a password.
+        UsageError: the URL is none, or holds a password.
+        WhaleError: the database does not answer.
     """
     if not config.events.url:
         return config
     from whale.events import LogError, PostgresLog
+    from whale.events.postgres_url import check_url
 
     run = config.events.run or name
     try:
-        with PostgresLog(config.events.url, run) as log:
+        url = check_url(config.events.url)
+    except LogError as error:
+        raise UsageError(f"events.url: {error}") from None
+    try:
+        with PostgresLog(url, run) as log:
             if log.head().position:
                 raise ConflictError(
-                    f"{config.events.url}: a run {run} is there already; choose another --name, "
-                    "or another --set events.run=NAME"
+                    f"{url}: a run {run} is there already; choose another --name, or another --set events.run=NAME"
                 )
     except LogError as error:
-        raise WhaleError(f"{config.events.url}: {error}") from error
-    return msgspec.structs.replace(config, events=msgspec.structs.replace(config.events, run=run))
+        raise WhaleError(f"events.url: {error}") from error
+    return msgspec.structs.replace(config, events=msgspec.structs.replace(config.events, url=url, run=run))
 
 
 @contextmanager
