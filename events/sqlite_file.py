@@ -229,6 +229,8 @@ def _translated(path: Path, cause: BaseException | None) -> LogError:
         return CorruptLog(None, f"{path} is damaged: {text}")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return LogError(f"{path}: {text}. Check the permissions of the file and its folder")
+    if code == sqlite3.SQLITE_IOERR:
+        return LogError(f"{path}: {text}; nothing was written. A limit on the size of files, or a failing disk")
     return LogError(f"{path}: {text}")
 
 
