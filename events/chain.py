@@ -8,9 +8,9 @@ that was cut off or written anew by somebody who recomputed it: for that, keep a
 """
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from random import Random
 
 import msgspec
 
@@ -38,17 +38,24 @@ class _Envelope(msgspec.Struct, gc=False):
 
 
 _encode = msgspec.json.Encoder().encode
+_Raw, _sha256 = msgspec.Raw, hashlib.sha256
 _decode_meta = msgspec.json.Decoder(dict).decode
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def digest(row: Row) -> str:
     """The hash that the row must have: SHA-256, lower-case hexadecimal."""
+    return _hash(*row[:-1])
+
+
+def _hash(
+    position: int, stream: str, version: int, key: str, event_id: str, at: str, type_: str, schema_version: int,
+    data: bytes, meta: bytes, prev_hash: str,
+) -> str:  # fmt: skip
     envelope = _Envelope(
-        row.at, msgspec.Raw(row.data), row.event_id, row.key, msgspec.Raw(row.meta), row.position,
-        row.prev_hash, row.schema_version, row.stream, row.type, row.version,
-    )  # fmt: skip
-    return hashlib.sha256(_encode(envelope)).hexdigest()
+        at, _Raw(data), event_id, key, _Raw(meta), position, prev_hash, schema_version, stream, type_, version
+    )
+    return _sha256(_encode(envelope)).hexdigest()
 
 
 def check(row: Row) -> None:
@@ -107,7 +114,7 @@ def recorded(row: Row, codec: Codec) -> Recorded:
     )  # fmt: skip
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class Prepared(msgspec.Struct, frozen=True, gc=False):
     """A new event, encoded before any lock is taken."""
 
     key: str
@@ -177,12 +184,12 @@ def seal(
     position, previous = head.position, head.hash
     for p in batch:
         position, version = position + 1, version + 1
-        row = Row(
+        envelope = (
             position, stream, version, p.key, next_id(now), at, p.encoded.type, p.encoded.schema_version,
-            p.encoded.data, p.meta, previous, "",
+            p.encoded.data, p.meta, previous,
         )  # fmt: skip
-        previous = digest(row)
-        rows.append(Row(*row[:-1], previous))
+        previous = _hash(*envelope)
+        rows.append(Row(*envelope, previous))
     return rows
 
 
@@ -211,10 +218,11 @@ class EventIds:
 
     def __init__(self) -> None:
         self._last = 0  # milliseconds << 12 | a counter within the millisecond
+        self._bits = Random().getrandbits  # seeded by the system once: a call of it costs more than all the rest
 
     def __call__(self, now: datetime) -> str:
         """The next id."""
         self._last = max(self._last + 1, int(now.timestamp() * 1000) << 12)
-        high = f"{self._last >> 12:012x}7{self._last & 0xFFF:03x}"
-        low = f"{int.from_bytes(os.urandom(8)) & (1 << 62) - 1 | 1 << 63:016x}"
-        return f"{high[:8]}-{high[8:12]}-{high[12:]}-{low[:4]}-{low[4:]}"
+        number = (self._last >> 12) << 80 | (0x7000 | self._last & 0xFFF) << 64 | 1 << 63 | self._bits(62)
+        text = f"{number:032x}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -34,7 +34,7 @@ def canonical(value: Any) -> bytes:
         raise InvalidEvent(f"cannot be written as JSON: {error}") from error
 
 
-class Encoded(msgspec.Struct, frozen=True):
+class Encoded(msgspec.Struct, frozen=True, gc=False):
     """An event as it is stored, and as a reader gets it."""
 
     type: str

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from sqlalchemy import Engine
 
@@ -42,15 +42,14 @@ from whale.events.sqlite_file import (
     LAYOUT,
     TRIGGERS,
     ReadSource,
+    borrowed,
     create,
     in_our_words,
+    transaction,
     writer,
 )
-from whale.events.sqlite_rows import head_of, one, select, version_of, walk, walk_stream
+from whale.events.sqlite_rows import head_of, insert, one, select, version_of, walk, walk_stream
 
-_INSERT = "INSERT INTO events ({}) VALUES ({})".format(
-    ", ".join(f'"{c}"' for c in Row._fields), ", ".join("?" for _ in Row._fields)
-)
 _KEYS_A_QUERY = 500
 _ROWS_AN_INSERT = 1_000
 
@@ -98,8 +97,8 @@ class SqliteLog:
                 if not os.access(self.path, os.W_OK):
                     raise LogError(f"{self.path}: no permission to write to this event log")
                 self._writer = writer(self.path, busy_timeout)
-                with in_our_words(self.path), self._writer.connect():
-                    pass  # BEGIN IMMEDIATE comes with the first statement; connecting alone shows permissions
+                with in_our_words(self.path), borrowed(self._writer):
+                    pass  # connecting alone shows permissions
         except BaseException:
             self.close()
             raise
@@ -113,7 +112,7 @@ class SqliteLog:
             raise kind(f"{self.path}: cannot make an event log here: {error.strerror or error}") from error
 
     def _check_layout(self) -> None:
-        with in_our_words(self.path), self._source.engine.connect() as connection:
+        with in_our_words(self.path), borrowed(self._source.engine) as connection:
             application = one(connection, "PRAGMA application_id")
             layout = one(connection, "PRAGMA user_version")
         if application != APPLICATION_ID:
@@ -130,7 +129,7 @@ class SqliteLog:
         batch = prepare(stream, events, self._codec)
         if not batch:
             return []
-        with in_our_words(self.path), self._writer.begin() as connection:
+        with in_our_words(self.path), transaction(self._writer) as connection:
             rows: dict[str, Row] = {}
             for i in range(0, len(batch), _KEYS_A_QUERY):
                 keys = [p.key for p in batch[i : i + _KEYS_A_QUERY]]
@@ -144,13 +143,13 @@ class SqliteLog:
             if expected_version is not None and expected_version != version:
                 raise VersionConflict(stream, expected_version, version)
             new = seal(stream, batch, version, head_of(connection), self._clock(), self._next_id)
-            connection.exec_driver_sql(_INSERT, [_storable(row) for row in new])
+            insert(connection, new)
         return sealed(new, batch)
 
     def read(self, after: int = 0, until: int | None = None, stream: str | None = None) -> Iterator[Recorded]:
         """See `EventLog.read`."""
         self._open()
-        with self._source.engine.connect() as connection:
+        with borrowed(self._source.engine) as connection:
             with in_our_words(self.path):
                 head = head_of(connection).position
             end = head if until is None else min(until, head)
@@ -164,7 +163,7 @@ class SqliteLog:
     def rows(self, after: int = 0, until: int | None = None) -> Iterator[Row]:
         """See `EventLog.rows`."""
         self._open()
-        with self._source.engine.connect() as connection:
+        with borrowed(self._source.engine) as connection:
             with in_our_words(self.path):
                 head = head_of(connection).position
             for row in walk(self.path, connection, after, head if until is None else min(until, head)):
@@ -177,29 +176,29 @@ class SqliteLog:
         if self._writer is None:
             raise LogError(f"{self.path} is open for reading only")
         source = checked(rows)
-        with in_our_words(self.path), self._writer.begin() as connection:
+        with in_our_words(self.path), transaction(self._writer) as connection:
             if head_of(connection).position:
                 raise LogError(f"{self.path}: only an empty log can take the events of another one")
             while page := list(islice(source, _ROWS_AN_INSERT)):
-                connection.exec_driver_sql(_INSERT, [_storable(row) for row in page])
+                insert(connection, page)
             return head_of(connection)
 
     def head(self) -> Head:
         """See `EventLog.head`."""
         self._open()
-        with in_our_words(self.path), self._source.engine.connect() as connection:
+        with in_our_words(self.path), borrowed(self._source.engine) as connection:
             return head_of(connection)
 
     def version(self, stream: str) -> int:
         """See `EventLog.version`."""
         self._open()
-        with in_our_words(self.path), self._source.engine.connect() as connection:
+        with in_our_words(self.path), borrowed(self._source.engine) as connection:
             return version_of(connection, stream)
 
     def find(self, key: str, stream: str) -> Recorded | None:
         """See `EventLog.find`."""
         self._open()
-        with in_our_words(self.path), self._source.engine.connect() as connection:
+        with in_our_words(self.path), borrowed(self._source.engine) as connection:
             rows = select(connection, "WHERE stream = ? AND key = ?", (stream, key))
         return recorded(rows[0], self._codec) if rows else None
 
@@ -208,7 +207,7 @@ class SqliteLog:
         seen: int | None = None
         while True:
             stopping = stop()
-            with self._source.engine.connect() as connection:
+            with borrowed(self._source.engine) as connection:
                 while True:
                     self._open()
                     # Asked before looking: what is committed while we look changes it again.
@@ -234,7 +233,7 @@ class SqliteLog:
     def verify(self) -> Head:
         """See `EventLog.verify`. Checks the file's own structure and the append-only triggers too."""
         self._open()
-        with self._source.engine.connect() as connection:
+        with borrowed(self._source.engine) as connection:
             with in_our_words(self.path):
                 first = one(connection, "SELECT min(position) FROM events")
             if first is not None and first < 1:
@@ -249,7 +248,7 @@ class SqliteLog:
             with in_our_words(self.path):
                 head_of(connection)
                 fault = one(connection, "PRAGMA integrity_check(1)")
-                made = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+                made = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
                 triggers = {row[0]: row[1] for row in made}
             if fault != "ok":
                 raise CorruptLog(_row_named_in(fault), f"{self.path} is damaged: {fault}")
@@ -275,11 +274,6 @@ class SqliteLog:
     def _open(self) -> None:
         if self._closed:
             raise LogError(f"{self.path}: the log is closed")
-
-
-def _storable(row: Row) -> tuple[Any, ...]:
-    """As the driver takes it: text for data and meta, which as bytes would become BLOBs."""
-    return (*row[:8], row.data.decode(), row.meta.decode(), *row[10:])
 
 
 def _row_named_in(fault: str) -> int | None:

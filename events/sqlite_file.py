@@ -9,9 +9,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import cast
 from urllib.parse import quote
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import NullPool, QueuePool
@@ -91,11 +92,7 @@ def _sync(path: Path) -> None:
 
 
 def writer(path: Path, busy_timeout: float) -> Engine:
-    """One connection, whose transactions are BEGIN IMMEDIATE and durable when they return.
-
-    A deferred BEGIN would read first and ask for the write lock later, and fail then if another process
-    has written in between: the busy timeout does not help there.
-    """
+    """One connection, whose commits are durable when they return."""
 
     def connect() -> sqlite3.Connection:
         raw = _connect(f"{path.resolve().as_uri()}?mode=rw", busy_timeout)
@@ -104,7 +101,7 @@ def writer(path: Path, busy_timeout: float) -> Engine:
         raw.execute("PRAGMA recursive_triggers = ON")
         return raw
 
-    engine = create_engine(
+    return create_engine(
         "sqlite://",
         creator=connect,
         poolclass=QueuePool,
@@ -113,11 +110,33 @@ def writer(path: Path, busy_timeout: float) -> Engine:
         pool_timeout=busy_timeout,
     )
 
-    @event.listens_for(engine, "begin")
-    def begin(connection: object) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")  # type: ignore[attr-defined]  # a Connection; listeners are untyped
 
-    return engine
+@contextmanager
+def borrowed(engine: Engine) -> Iterator[sqlite3.Connection]:
+    """The driver's connection out of the pool: what goes through SQLAlchemy's own costs twice the statement."""
+    pooled = engine.raw_connection()
+    try:
+        yield cast(sqlite3.Connection, pooled.driver_connection)
+    finally:
+        pooled.close()
+
+
+@contextmanager
+def transaction(engine: Engine) -> Iterator[sqlite3.Connection]:
+    """BEGIN IMMEDIATE, and a commit, or a roll back of all of it.
+
+    A deferred BEGIN would read first and ask for the write lock later, and fail then if another process
+    has written in between: the busy timeout does not help there.
+    """
+    with borrowed(engine) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # a full disk may have rolled back by itself
+                connection.execute("ROLLBACK")
+            raise
 
 
 def _connect(uri: str, busy_timeout: float) -> sqlite3.Connection:
@@ -210,6 +229,8 @@ def _translated(path: Path, cause: BaseException | None) -> LogError:
         return CorruptLog(None, f"{path} is damaged: {text}")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return LogError(f"{path}: {text}. Check the permissions of the file and its folder")
+    if code == sqlite3.SQLITE_IOERR:
+        return LogError(f"{path}: {text}; nothing was written. A limit on the size of files, or a failing disk")
     return LogError(f"{path}: {text}")
 
 

@@ -1,9 +1,11 @@
 """Properties of any history: what is read is what was appended, and no changed byte goes unseen."""
 
+import secrets
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import count as count_up
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from whale.events import (
     LogError,
     MemoryLog,
     NewEvent,
+    PostgresLog,
     Recorded,
     SqliteLog,
     VersionConflict,
@@ -116,17 +119,30 @@ def test_canonical_json_does_not_depend_on_the_order_of_keys(value: dict[str, An
 
 
 class LogAgainstModel(RuleBasedStateMachine):
-    """Appends in any order to both stores, compared with plain dictionaries."""
+    """Appends, repeats, forks and reopens in any order on each store, compared with a plain list."""
+
+    url: str | None = None
+    """A PostgreSQL database; without one, the machine runs on the other stores."""
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory(dir=MEMORY)
-        self.memory: EventLog = MemoryLog()
-        self.sqlite: EventLog = SqliteLog(Path(self.folder.name) / "events.db")
+        self.names = count_up()
+        self.name = ""
+        self.logs: dict[str, EventLog] = {}
         self.model: list[tuple[str, str, Event]] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """An empty log on each store."""
+        self.name = f"{secrets.token_hex(4)}-{next(self.names)}"
+        self.logs = {"memory": MemoryLog(), "sqlite": SqliteLog(Path(self.folder.name) / self.name)}
+        if self.url is not None:
+            self.logs["postgres"] = PostgresLog(self.url, self.name)
 
     def teardown(self) -> None:
-        self.sqlite.close()
+        for log in self.logs.values():
+            log.close()
         self.folder.cleanup()
 
     def versions(self, stream: str) -> int:
@@ -143,7 +159,7 @@ class LogAgainstModel(RuleBasedStateMachine):
             error = KeyConflict
         elif fresh and offset not in (None, 0):
             error = VersionConflict
-        for log in (self.memory, self.sqlite):
+        for log in self.logs.values():
             if error is not None:
                 with pytest.raises(error):
                     log.append(stream, batch, expected)
@@ -157,32 +173,74 @@ class LogAgainstModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:
         stream, key, event = data.draw(st.sampled_from(self.model))
-        for log in (self.memory, self.sqlite):
+        for log in self.logs.values():
             (got,) = log.append(stream, [NewEvent(event, key)], data.draw(st.integers(0, 9)))
             assert got == log.find(key, stream)
 
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        """Go on in a copy of a prefix, each store taking it from another one; the origin stays as it was."""
+        at = data.draw(st.integers(0, len(self.model)))
+        origins = self.logs
+        before = {name: list(log.rows()) for name, log in origins.items()}
+        self.begin()
+        for (_, origin), log in zip(origins.items(), reversed(self.logs.values()), strict=True):
+            head = log.restore(origin.rows(until=at))
+            assert list(log.rows()) == list(origin.rows(until=at))
+            assert head == log.head() == log.verify()
+        self.model = self.model[:at]
+        for name, origin in origins.items():
+            assert list(origin.rows()) == before[name]
+            origin.close()
+
+    @precondition(lambda self: self.model)
+    @rule()
+    def restore_into_what_is_not_empty(self) -> None:
+        for log in self.logs.values():
+            with pytest.raises(LogError, match="empty"):
+                log.restore(log.rows())
+
     @rule()
     def reopen(self) -> None:
-        self.sqlite.close()
-        self.sqlite = SqliteLog(Path(self.folder.name) / "events.db")
+        self.logs["sqlite"].close()
+        self.logs["sqlite"] = SqliteLog(Path(self.folder.name) / self.name)
+        if self.url is not None:
+            self.logs["postgres"].close()
+            self.logs["postgres"] = PostgresLog(self.url, self.name)
 
     @invariant()
-    def both_read_as_the_model(self) -> None:
-        for log in (self.memory, self.sqlite):
+    def all_read_as_the_model(self) -> None:
+        for log in self.logs.values():
             got = list(log.read())
             assert [(r.stream, r.key, r.event) for r in got] == self.model
             assert [r.position for r in got] == list(range(1, len(got) + 1))
             assert log.head().position == log.verify().position == len(got)
+            assert list(log.tail(0, stop=lambda: True)) == got
             for stream in ("run", "control"):
                 assert log.version(stream) == self.versions(stream)
                 assert list(log.read(stream=stream)) == [r for r in got if r.stream == stream]
-        assert facts(self.memory.read()) == facts(self.sqlite.read())
+        first, *others = [facts(log.read()) for log in self.logs.values()]
+        assert all(other == first for other in others)
+        folded = [fold(count_events, {}, log.read()) for log in self.logs.values()]
+        assert all(state == folded[0] for state in folded)
 
 
-def test_any_sequence_of_appends_leaves_both_stores_as_the_model_says() -> None:
+def test_any_sequence_of_appends_and_forks_leaves_the_stores_as_the_model_says() -> None:
     run_state_machine_as_test(
         LogAgainstModel,
         settings=settings(max_examples=12, stateful_step_count=12, deadline=None),
+    )
+
+
+def test_any_sequence_of_appends_and_forks_leaves_postgres_as_the_model_says(shared_url: str) -> None:
+    class WithPostgres(LogAgainstModel):
+        url = shared_url
+
+    run_state_machine_as_test(
+        WithPostgres,
+        settings=settings(
+            max_examples=6, stateful_step_count=8, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
     )
 
 

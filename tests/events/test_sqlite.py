@@ -211,6 +211,66 @@ def test_a_torn_last_transaction_leaves_all_before_it(path: Path) -> None:
         assert log.append("run", [extend(3)], 3)[0].position == 4
 
 
+@pytest.mark.parametrize("keep", [0, 1, 31, 32, 33, 40, 500, 0.3, 0.6, 0.999])
+def test_a_wal_file_that_was_cut_off_anywhere_leaves_a_prefix(path: Path, keep: float) -> None:
+    # A crash of the machine: what was flushed is there, and after it anything.
+    with SqliteLog(path) as log:
+        for n in range(6):
+            log.append("run", [extend(n)], n)
+        before = list(log.read())
+        torn = path.with_name("torn.db")
+        shutil.copy(path, torn)
+        wal = Path(f"{path}-wal").read_bytes()
+    cut = int(len(wal) * keep) if isinstance(keep, float) else keep
+    Path(f"{torn}-wal").write_bytes(wal[:cut] + b"\xa5" * (4096 if keep == 0.6 else 0))
+    with SqliteLog(torn) as log:
+        position = log.verify().position
+        assert list(log.read()) == before[:position]
+        assert position < 6
+        assert log.append("run", [extend(position)], position)[0].position == position + 1
+
+
+def test_a_torn_last_page_of_the_file_is_found(path: Path) -> None:
+    with SqliteLog(path) as log:
+        for n in range(40):
+            log.append("run", [NewEvent(PauseRequested(by="x" * 900), f"k/{n}")], None)
+    raw = path.read_bytes()
+    torn = len(raw) - 4096
+    path.write_bytes(raw[: torn + 2048] + b"\0" * 2048)  # half of it was written
+    with pytest.raises(CorruptLog), SqliteLog(path, readonly=True) as log:
+        log.verify()
+
+
+FILLS = """
+    import resource, signal, sys
+    from whale.events import LogError, LogFull, NewEvent, SqliteLog
+    from whale.events.types import PauseRequested
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with SqliteLog(sys.argv[1]) as log:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+        acknowledged = 0
+        try:
+            while True:
+                log.append("run", [NewEvent(PauseRequested(by="x" * 2000), f"k/{acknowledged}")], acknowledged)
+                acknowledged += 1
+        except LogError as error:
+            print(acknowledged, type(error).__name__, error)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="RLIMIT_FSIZE")
+def test_a_limit_on_the_size_of_files_loses_no_acknowledged_event(path: Path) -> None:
+    SqliteLog(path).close()
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(FILLS), path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    acknowledged, kind, message = done.stdout.strip().split(" ", 2)
+    assert kind == "LogError"
+    assert message == f"{path}: disk I/O error; nothing was written. A limit on the size of files, or a failing disk"
+    with SqliteLog(path) as log:
+        assert log.verify().position == int(acknowledged) > 0
+        assert log.append("run", [extend(0)], int(acknowledged))[0].position == int(acknowledged) + 1
+
+
 def test_a_missing_log_is_made_for_a_writer_and_said_for_a_reader(path: Path) -> None:
     with pytest.raises(LogError, match="no event log here"):
         SqliteLog(path, readonly=True)
