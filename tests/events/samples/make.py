@@ -11,9 +11,9 @@ from pathlib import Path
 
 import tomli_w
 
-from tests.events.test_stored_logs import SAMPLES, summary
+from tests.events.test_stored_logs import summary
 from tests.runs import toy_settings
-from tests.stored_logs import stored_run
+from tests.stored_logs import SAMPLES, stored_run
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.state import State, reduce
 from whale.cli.__main__ import run
