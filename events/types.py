@@ -247,9 +247,23 @@ class AcceptanceCommitted(Event, frozen=True, kw_only=True):
 class PhaseEnded(Event, frozen=True, kw_only=True):
     """A phase is complete and says why it ended."""
 
+    schema_version: ClassVar[int] = 2
+
     cycle: int
     phase: PhaseName
     reason: str
+    sampled: int | None = None
+    """The sampler's position after a weight phase; None in version 1, where E alone gave it."""
+
+
+class StageSelected(Event, frozen=True, kw_only=True):
+    """A stagewise run's weight budget is used: it goes on from the best training point E*."""
+
+    cycle: int
+    weights: str
+    checkpoint: str | None
+    """None: θ0 was best."""
+    score: float
 
 
 class Evaluated(Event, frozen=True, kw_only=True):
@@ -367,8 +381,8 @@ EVENT_TYPES: dict[str, type[Event]] = {
     for cls in (
         RunStarted, RunForked, HarnessProposed, HarnessCommitted, HarnessValidated, PhaseStarted, RolloutsRecorded,
         StepTrained, CheckpointSaved, CandidateScored, IterationCompleted, HarnessAccepted, HarnessRetained,
-        HarnessReverted, HarnessChosen, AcceptanceCommitted, PhaseEnded, Evaluated, RunCompleted, RunInterrupted,
-        ControlHandled, PauseRequested, ResumeRequested, StopRequested, PhaseStopRequested, RevertRequested,
-        AcceptRequested, NoteAdded, ProposalSubmitted, ExtendRequested,
+        HarnessReverted, HarnessChosen, AcceptanceCommitted, PhaseEnded, StageSelected, Evaluated, RunCompleted,
+        RunInterrupted, ControlHandled, PauseRequested, ResumeRequested, StopRequested, PhaseStopRequested,
+        RevertRequested, AcceptRequested, NoteAdded, ProposalSubmitted, ExtendRequested,
     )
 }  # fmt: skip

@@ -12,7 +12,12 @@ def _run_started_1(data: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if key != "origin"}
 
 
+def _same(data: dict[str, Any]) -> dict[str, Any]:
+    return data
+
+
 UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("RunStarted", 1): _run_started_1,
+    ("PhaseEnded", 1): _same,  # `sampled` is new
 }
 """(type, n) -> the upcaster from version n to n + 1."""

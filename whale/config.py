@@ -88,16 +88,39 @@ class SearchConfig(Table, frozen=True, kw_only=True):
 
 
 class ScheduleConfig(Table, frozen=True, kw_only=True):
-    """The alternation: fixed (E, I)."""
+    """The alternation: which phases there are, and when each is over."""
 
-    kind: Literal["fixed"] = "fixed"
+    kind: Literal["fixed", "adaptive", "weight-only", "harness-only", "stagewise"] = "fixed"
     cycles: int = 6
+    """Of a weight and a harness phase each; `stagewise` counts its own two kinds."""
     epochs: str | float | int = "0.6"
     """E: epochs of D_weight per weight phase; fractions are cut by question count."""
     iterations: int = 6
     """I: proposal rounds per harness phase."""
     count_incoming: bool = False
     """Count the incoming harness's scoring as iteration 1, as the paper's public code does."""
+    window_epochs: str = "0.2"
+    """Adaptive, W: the mean reward is taken over so many steps, in epochs."""
+    min_epochs: str = "0.2"
+    """Adaptive, T_min."""
+    patience_epochs: str = "0.2"
+    """Adaptive, P_w: a weight phase ends when the mean reward has set no new maximum for so long."""
+    max_epochs: str = "2"
+    """Adaptive: a weight phase is never longer."""
+    min_iterations: int = 6
+    """Adaptive, J_min."""
+    patience_iterations: int = 2
+    """Adaptive, P_h: a harness phase ends when the best score has not risen for so long."""
+    max_iterations: int = 15
+    """Adaptive: a harness phase is never longer."""
+    weight_cycles: int = 6
+    """Stagewise: weight phases of E epochs, each evaluated; the best is E*."""
+    harness_cycles: int = 6
+    """Stagewise: harness phases of I iterations on E*, each evaluated; the best is I*."""
+    budget_epochs: str = ""
+    """All weight phases together; empty: no limit but that of each phase."""
+    budget_iterations: int = 0
+    """All harness phases together; 0: no limit but that of each phase."""
 
 
 class EvaluateConfig(Table, frozen=True, kw_only=True):
@@ -139,8 +162,10 @@ class Config(Table, frozen=True, kw_only=True):
 
     @property
     def epochs(self) -> Decimal:
-        """E as an exact decimal."""
-        return Decimal(str(self.schedule.epochs))
+        """The most epochs that a weight phase may have, as an exact decimal: E, or an adaptive phase's cap."""
+        if self.schedule.kind == "harness-only":
+            return Decimal(0)
+        return Decimal(self.schedule.max_epochs if self.schedule.kind == "adaptive" else str(self.schedule.epochs))
 
 
 _AT_LEAST: dict[str, float] = {
@@ -167,6 +192,12 @@ _AT_LEAST: dict[str, float] = {
     "search.rollouts_per_task": 1,
     "schedule.cycles": 1,
     "schedule.iterations": 0,
+    "schedule.min_iterations": 1,
+    "schedule.patience_iterations": 1,
+    "schedule.max_iterations": 1,
+    "schedule.weight_cycles": 1,
+    "schedule.harness_cycles": 1,
+    "schedule.budget_iterations": 0,
     "evaluate.tasks": 0,
     "evaluate.samples": 1,
     "evaluate.test_tasks": 0,
@@ -226,12 +257,16 @@ def config_from(raw: dict[str, Any], source: str) -> Config:
         value = getattr(getattr(config, table), name)
         if not (value >= least and math.isfinite(value)):
             raise UsageError(f"{source}: {key} = {value}: must be a number of at least {least:g}")
-    try:
-        epochs = config.epochs
-    except InvalidOperation:
-        epochs = Decimal(-1)
-    if not (epochs.is_finite() and epochs >= 0):
-        raise UsageError(f"{source}: schedule.epochs = {config.schedule.epochs!r}: give a number such as 0.6")
+    for name in ("epochs", "window_epochs", "min_epochs", "patience_epochs", "max_epochs", "budget_epochs"):
+        given = getattr(config.schedule, name)
+        if name == "budget_epochs" and not given:
+            continue
+        try:
+            number = Decimal(str(given))
+        except InvalidOperation:
+            number = Decimal(-1)
+        if not (number.is_finite() and number >= 0):
+            raise UsageError(f"{source}: schedule.{name} = {given!r}: give a number such as 0.6")
     return config
 
 

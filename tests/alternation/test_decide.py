@@ -1,5 +1,6 @@
 """The schedule as a hand-computed trace, on events alone: no model, no Git."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,9 +39,19 @@ def config(**tables: Any) -> Config:
 class Machine:
     """Carries out commands by recording made-up results; scores come from a table."""
 
-    def __init__(self, settings: Config, scores: dict[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Config,
+        scores: dict[str, float] | None = None,
+        passed: Mapping[tuple[int, int], int] | None = None,
+        success: Mapping[str, float] | None = None,
+    ) -> None:
         self.config = settings
         self.scores = scores or {}
+        self.passed = passed or {}
+        """(cycle, step) -> rollouts that pass, of 4."""
+        self.success = success or {}
+        """Weights -> validation success; without an entry, that of the harness."""
         self.state = State()
         self.trace: list[str] = []
         self.batches: list[str] = []
@@ -88,7 +99,8 @@ class Machine:
             case d.Train(cycle, step):
                 self.record(
                     ev.StepTrained(
-                        cycle=cycle, step=step, rollouts=4, passed=1, kept=1, dropped={}, trained_tokens=5,
+                        cycle=cycle, step=step, rollouts=4, passed=self.passed.get((cycle, step), 1), kept=1,
+                        dropped={}, trained_tokens=5,
                         updates=1, loss=1.0, weights=f"w{cycle}.{step}",
                     )
                 )  # fmt: skip
@@ -143,7 +155,7 @@ class Machine:
                     ev.Evaluated(
                         cycle=cycle, split=split, candidate=candidate, weights=weights, n=5, tasks=5,
                         passed=0, tree=self.state.candidates[candidate].tree,
-                        score=self.scores.get(candidate, 0.0), low=0, high=1,
+                        score=self.success.get(weights, self.scores.get(candidate, 0.0)), low=0, high=1,
                     )
                 )  # fmt: skip
                 name = f"evaluate {cycle} {split} {candidate} {weights}{' again' if command.reuse else ''}"
@@ -195,14 +207,15 @@ def test_the_sampler_goes_on_where_the_last_phase_ended() -> None:
     settings = config()
     seen = []
     for cycle in (1, 2):
-        for step in range(1, len(units.training_steps(settings, 7, cycle)) + 1):
-            unit = units.training_unit(settings, 7, cycle, step, "h0", "w")
+        for step, batch in enumerate(units.training_steps(settings, 7, cycle), 1):
+            unit = units.training_unit(settings, 7, cycle, step, batch, "h0", "w")
             seen += [e.task for batch in unit.batches for e in batch.episodes if e.sample == 0]
     assert sorted(seen) == list(range(7))
 
 
 def test_a_step_samples_each_question_g_times_in_micro_batches_of_the_set_size() -> None:
-    unit = units.training_unit(config(), 7, 1, 1, "h0", "w")
+    first = units.training_steps(config(), 7, 1)[0]
+    unit = units.training_unit(config(), 7, 1, 1, first, "h0", "w")
     assert [len(batch.episodes) for batch in unit.batches] == [3, 1]
     assert [e.sample for batch in unit.batches for e in batch.episodes] == [0, 1, 0, 1]
 

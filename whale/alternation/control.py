@@ -1,21 +1,9 @@
 """Answers to control requests: a pure function of the state and the request."""
 
-from whale.alternation.decide import iterations
+from whale.alternation.schedule import another_round
 from whale.alternation.state import State
 from whale.config import Config
 from whale.events import types as ev
-
-
-def iteration_left(state: State, config: Config) -> bool:
-    """Whether another proposal round will come, so that a human's harness can enter with it."""
-    rounds = iterations(config)
-    if not rounds or state.cycle > config.schedule.cycles + state.extra_cycles:
-        return False
-    if state.cycle < config.schedule.cycles + state.extra_cycles:
-        return True
-    if state.phase == "harness":
-        return state.iteration + bool(state.iteration_candidates) < rounds
-    return state.phase == "weight" or ("harness" not in state.phases_ended and state.phase is None)
 
 
 def answer(state: State, config: Config, key: str, request: ev.Event) -> ev.ControlHandled:
@@ -54,7 +42,7 @@ def answer(state: State, config: Config, key: str, request: ev.Event) -> ev.Cont
         case ev.ProposalSubmitted(title=title):
             if done:
                 return handled("propose", "refused", "the run is complete: `whale extend` it first")
-            if not iteration_left(state, config):
+            if not another_round(state, config):
                 return handled("propose", "refused", "the last iteration has begun: `whale extend` the run first")
             return handled("propose", "queued", f"{title}: enters with the next iteration")
         case ev.ExtendRequested(cycles=cycles):

@@ -6,7 +6,7 @@ harness phase of I iterations on a fresh archive {incoming harness}, an evaluati
 
 from dataclasses import dataclass
 
-from whale.alternation import units
+from whale.alternation import schedule, units
 from whale.alternation.state import State
 from whale.alternation.units import MicroBatch, Unit
 from whale.config import Config, config_from
@@ -203,17 +203,29 @@ def _next_batch(state: State, unit: Unit) -> RunBatch | None:
 
 
 def _between_phases(state: State, config: Config) -> Command:
-    cycles = config.schedule.cycles + state.extra_cycles
-    # Cycle 0 has one phase: the evaluation of (θ0, h0).
-    order: tuple[ev.PhaseName, ...] = ("weight", "harness", "evaluate") if state.cycle else ("evaluate",)
-    left = [phase for phase in order if phase not in state.phases_ended]
+    left = [p for p in schedule.phases(state, config, state.cycle) if p not in state.phases_ended]
     if left:
         cycle, phase = state.cycle, left[0]
-    elif state.cycle < cycles:
-        cycle, phase = state.cycle + 1, "weight"
+    elif schedule.selects_stage(state, config):
+        return _select_stage(state)
+    elif state.cycle < schedule.cycles(state, config) and not (state.cycle and schedule.spent(state, config)):
+        cycle = state.cycle + 1
+        phase = schedule.phases(state, config, cycle)[0]
     else:
         return _final(state, config)
     return Append(f"c{cycle:03d}/{phase}/started", ev.PhaseStarted(cycle=cycle, phase=phase))
+
+
+def _select_stage(state: State) -> Command:
+    """Stagewise: the weights of the best training point, with the checkpoint that holds them."""
+    best = selected(state)
+    saved = [c.checkpoint for c in state.checkpoints.values() if c.weights == best.weights and c.phase_end]
+    return Append(
+        "stage/selected",
+        ev.StageSelected(
+            cycle=best.cycle, weights=best.weights, checkpoint=saved[-1] if saved else None, score=best.score
+        ),
+    )
 
 
 def _revert(state: State) -> Command:
@@ -259,42 +271,42 @@ def _stop(state: State) -> Command:
 
 def _weight_phase(state: State, config: Config) -> Command:
     n, cycle = state.splits["weight"], state.cycle
-    steps = units.training_steps(config, n, cycle, state.sampler_origin)
+    steps = schedule.weight_steps(state, config)
+    over = schedule.weight_over(state, config, steps)
     if state.step:
         # A checkpoint is due after a step, before anything stands on its weights.
-        phase_end = state.step == len(steps)
-        due = phase_end or state.step % config.weights.checkpoint_every == 0
+        due = over is not None or state.step % config.weights.checkpoint_every == 0
         name = f"c{cycle:03d}-s{state.step:04d}"
         if due and name not in state.checkpoints:
-            return SaveCheckpoint(name, cycle, state.step, phase_end)
-    if state.step < len(steps):
+            return SaveCheckpoint(name, cycle, state.step, phase_end=over is not None)
+    if over is None:
         assert state.accepted is not None
-        unit = units.training_unit(
-            config, n, cycle, state.step + 1, state.accepted, state.weights, state.sampler_origin
-        )
+        batch = steps[state.step]
+        unit = units.training_unit(config, n, cycle, state.step + 1, batch, state.accepted, state.weights)
         return _next_batch(state, unit) or Train(cycle, state.step + 1, len(steps))
-    reason = "budget" if steps else "no budget: E = 0"
-    return Append(f"c{cycle:03d}/weight/ended", ev.PhaseEnded(cycle=cycle, phase="weight", reason=reason))
+    sampled = schedule.sampled_after(state, steps)
+    return Append(
+        f"c{cycle:03d}/weight/ended", ev.PhaseEnded(cycle=cycle, phase="weight", reason=over, sampled=sampled)
+    )
 
 
 def _score(state: State, config: Config, candidate: str, iteration: int) -> Command:
-    unit = units.scoring_unit(config, state.splits["harness"], state.cycle, candidate, state.weights)
+    n, archive = state.splits["harness"], state.archive_cycle
+    unit = units.scoring_unit(config, n, state.cycle, candidate, state.weights, archive)
     return _next_batch(state, unit) or CompleteScore(candidate, iteration)
 
 
 def _harness_phase(state: State, config: Config) -> Command:
     cycle = state.cycle
     assert state.accepted is not None
-    ended = Append(
-        f"c{cycle:03d}/harness/ended",
-        ev.PhaseEnded(cycle=cycle, phase="harness", reason="budget" if iterations(config) else "no budget: I = 0"),
-    )
-    if state.settled or not iterations(config):
-        return ended
+    over = schedule.harness_over(state, config)
+    if state.settled or over == schedule.NO_BUDGET:
+        reason = over or "settled"
+        return Append(f"c{cycle:03d}/harness/ended", ev.PhaseEnded(cycle=cycle, phase="harness", reason=reason))
     if state.accepted not in state.phase_scores:
         # The incoming harness first, under the new weights: the phase's archive starts with it.
         return _score(state, config, state.accepted, 0)
-    if state.iteration >= iterations(config):
+    if over is not None:
         return Settle()
     iteration = state.iteration + 1
     if not state.iteration_candidates:
@@ -310,11 +322,6 @@ def _harness_phase(state: State, config: Config) -> Command:
         if state.candidates[candidate].valid and candidate not in state.phase_scores:
             return _score(state, config, candidate, iteration)
     return CompleteIteration(iteration)
-
-
-def iterations(config: Config) -> int:
-    """Proposal rounds of a phase; with `count_incoming` the incoming harness's scoring is the first of I."""
-    return max(0, config.schedule.iterations - int(config.schedule.count_incoming))
 
 
 def scored_twin(state: State, candidate: str) -> str | None:
@@ -358,7 +365,7 @@ def _final(state: State, config: Config) -> Command:
             if not any(e.split == "test" and e.cycle == pair.cycle for e in state.evaluations):
                 return _evaluate(state, config, pair.cycle, "test", pair.candidate, pair.weights)
     return Append(
-        f"completed/{config.schedule.cycles + state.extra_cycles}",
+        f"completed/{schedule.cycles(state, config)}",
         ev.RunCompleted(
             reason="budget",
             cycle=best.cycle,

@@ -82,6 +82,14 @@ class State:
     """The runs that this one was forked from, oldest first."""
     sampler_origin: tuple[int, int] = (0, 0)
     """(weight phases, sampler position) from which the slices of E epochs are counted."""
+    sampled: int = 0
+    """The sampler's position: questions taken in all weight phases that are over."""
+    stage: ev.StageSelected | None = None
+    """Stagewise: the training point on which the search stands."""
+    iterations_done: int = 0
+    """Proposal rounds in all harness phases."""
+    archive_cycle: int = 0
+    """The cycle in which the open archive began: one goes on while the weights stay as they are. 0: none."""
     # where the alternation is
     cycle: int = 0
     phase: ev.PhaseName | None = None
@@ -185,6 +193,7 @@ def _forked(state: State, event: ev.RunForked) -> State:
         config=event.config,
         origins=(*state.origins, event.origin),
         sampler_origin=(event.phases, event.sampled),
+        sampled=max(state.sampled, event.sampled),
         requests={},
     )
 
@@ -231,6 +240,10 @@ def _validated(state: State, event: ev.HarnessValidated) -> State:
 
 def _phase_started(state: State, event: ev.PhaseStarted) -> State:
     new_cycle = event.cycle != state.cycle
+    if event.phase == "harness" and not state.archive_cycle:
+        # A fresh archive, since scores count only under the current weights; where no weights were trained
+        # in between (harness-only, stagewise), the search goes on in the archive that is there.
+        state = replace(state, phase_scores={}, phase_outcomes={}, archive_cycle=event.cycle)
     return replace(
         state,
         cycle=event.cycle,
@@ -240,8 +253,6 @@ def _phase_started(state: State, event: ev.PhaseStarted) -> State:
         iteration=0,
         iteration_candidates=(),
         batches={},
-        phase_scores={},
-        phase_outcomes={},
         settled=False,
     )
 
@@ -273,6 +284,7 @@ def _trained(state: State, event: ev.StepTrained) -> State:
         batches={},
         untracked_steps=(*state.untracked_steps, step),
         steps=(*state.steps, event),
+        archive_cycle=0,
     )
 
 
@@ -297,7 +309,13 @@ def _scored(state: State, event: ev.CandidateScored) -> State:
 
 
 def _iteration(state: State, event: ev.IterationCompleted) -> State:
-    return replace(state, iteration=event.iteration, iteration_candidates=(), iteration_note=event.note)
+    return replace(
+        state,
+        iteration=event.iteration,
+        iterations_done=state.iterations_done + 1,
+        iteration_candidates=(),
+        iteration_note=event.note,
+    )
 
 
 def _accepted(state: State, event: ev.HarnessAccepted) -> State:
@@ -352,12 +370,30 @@ def _acceptance_committed(state: State, event: ev.AcceptanceCommitted) -> State:
 
 
 def _phase_ended(state: State, event: ev.PhaseEnded) -> State:
+    if event.sampled is not None:
+        state = replace(state, sampled=event.sampled)
+        if state.config.get("schedule", {}).get("kind") == "adaptive":
+            # A phase ends when patience does: the next one begins wherever that was.
+            state = replace(state, sampler_origin=(event.cycle, event.sampled))
     return replace(
         state,
         phase=None,
         phases_ended=(*state.phases_ended, event.phase),
         batches={},
         iteration_candidates=(),
+    )
+
+
+def _stage(state: State, event: ev.StageSelected) -> State:
+    return replace(
+        state,
+        stage=event,
+        weights=event.weights,
+        checkpoint=event.checkpoint,
+        untracked_steps=(),
+        phase_scores={},
+        phase_outcomes={},
+        archive_cycle=0,
     )
 
 
@@ -421,6 +457,7 @@ _HANDLERS: dict[type[ev.Event], Any] = {
     ev.NoteAdded: _noted,
     ev.AcceptanceCommitted: _acceptance_committed,
     ev.PhaseEnded: _phase_ended,
+    ev.StageSelected: _stage,
     ev.Evaluated: _evaluated,
     ev.RunCompleted: _completed,
     ev.RunInterrupted: _interrupted,

@@ -100,10 +100,9 @@ def training_steps(config: Config, n: int, cycle: int, origin: SamplerOrigin = (
 
 
 def training_unit(
-    config: Config, n: int, cycle: int, step: int, candidate: str, weights: str, origin: SamplerOrigin = (0, 0)
+    config: Config, n: int, cycle: int, step: int, batch: sampler.Batch, candidate: str, weights: str
 ) -> Unit:
     """Step `step` (from 1): B questions × G rollouts, a question's side by side (they share a prefix)."""
-    batch = training_steps(config, n, cycle, origin)[step - 1]
     episodes = [
         Episode(task, sample, derive_seed(config.seed, "train", batch.start + offset, task, sample))
         for offset, task in enumerate(sampler.take(config.seed, n, batch.start, batch.count))
@@ -113,10 +112,13 @@ def training_unit(
     return _cut(key, "train", "weight", candidate, weights, episodes, config.engine.micro_batch)
 
 
-def scoring_unit(config: Config, n: int, cycle: int, candidate: str, weights: str) -> Unit:
-    """A candidate on all of D_harness; all candidates of a phase meet the same tasks under the same seeds."""
+def scoring_unit(config: Config, n: int, cycle: int, candidate: str, weights: str, archive: int = 0) -> Unit:
+    """A candidate on all of D_harness; all of an archive meet the same tasks under the same seeds.
+
+    `archive` is the cycle in which the archive began, if that is an earlier one.
+    """
     episodes = [
-        Episode(task, sample, derive_seed(config.seed, "score", cycle, task, sample))
+        Episode(task, sample, derive_seed(config.seed, "score", archive or cycle, task, sample))
         for task in range(n)
         for sample in range(config.search.rollouts_per_task)
     ]

@@ -43,7 +43,8 @@ def make(version: str) -> None:
         with toy.open_log(readonly=True) as log:
             accepted = next(r.position for r in log.read() if isinstance(r.event, ev.HarnessAccepted))
             phase = next(r.position for r in log.read(after=accepted) if isinstance(r.event, ev.PhaseStarted))
-        whale("fork", "toy", "--at", str(phase - 1), "--name", "sample", "--set", "schedule.cycles=4")
+        whale("fork", "toy", "--at", str(phase - 1), "--name", "sample", "--set", "schedule.kind=stagewise",
+              "--set", "schedule.weight_cycles=1", "--set", "schedule.harness_cycles=3")  # fmt: skip
         sample = RunFolder(path / "sample")
         mine = path / "mine"
         mine.mkdir()
