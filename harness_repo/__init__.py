@@ -3,17 +3,23 @@
 Importing this starts no git and does not need one; GitPython is imported when a store is opened.
 """
 
+from whale.harness_repo.blame import BlamedLine, ScoreChange
+from whale.harness_repo.dot import render_dot
 from whale.harness_repo.errors import GitMissing, NameTaken, RefConflict, RepoError
 from whale.harness_repo.graph import render_lineage
 from whale.harness_repo.lineage import Acceptance, LineageEntry
 from whale.harness_repo.message import CommitFacts, visible
+from whale.harness_repo.notes import score_text
 from whale.harness_repo.objects import check_files
 from whale.harness_repo.packing import StoreSize
+from whale.harness_repo.page import render_page
 from whale.harness_repo.sharing import Pulled, Pushed
+from whale.harness_repo.side_by_side import side_by_side
 from whale.harness_repo.store import HarnessRepo
 
 __all__ = [
     "Acceptance",
+    "BlamedLine",
     "CommitFacts",
     "GitMissing",
     "HarnessRepo",
@@ -23,8 +29,13 @@ __all__ = [
     "Pushed",
     "RefConflict",
     "RepoError",
+    "ScoreChange",
     "StoreSize",
     "check_files",
+    "render_dot",
     "render_lineage",
+    "render_page",
+    "score_text",
+    "side_by_side",
     "visible",
 ]

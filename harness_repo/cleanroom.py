@@ -144,6 +144,18 @@ def _without_inherited(env: Mapping[str, str], keep: re.Pattern[str] | None = No
     return [program, *(word for name in names for word in ("-u", name))]
 
 
+def checked_out(folder: Path) -> str:
+    """The commit that is checked out where the user works. This one looks at a repository of the user's.
+
+    Raises:
+        RepoError: `folder` is in no repository, or nothing is checked out there.
+    """
+    done = subprocess.run([git_executable(), "rev-parse", "HEAD^{commit}"], cwd=folder, capture_output=True)
+    if done.returncode:
+        raise RepoError(f"{shown(folder)} has no commit checked out: {one_line_of(done.stderr)}")
+    return done.stdout.decode().strip()
+
+
 class CleanGit:
     """Runs git on one bare repository. Safe to use from several threads.
 

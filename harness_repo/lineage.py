@@ -3,12 +3,12 @@
 import heapq
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from whale.harness_repo.cleanroom import CleanGit
-from whale.harness_repo.message import natural, title_of, trailers
+from whale.harness_repo.message import natural, text_of, title_of, trailers
 from whale.harness_repo.notes import parse_all, union
 
 CANDIDATES = "refs/whale/candidates/"
@@ -29,7 +29,9 @@ ALL_RUNS_ARGUMENTS = (
 _FIELDS = 7
 _LATEST = 253_402_300_799
 """The end of the year 9999, for commits that somebody else made."""
-FOREIGN = re.compile(RUNS + r"([^/]+)/candidates/(.+)")
+_PROPOSAL = re.compile(r"c(\d{1,9})-i(\d{1,9})-m(\d{1,9})")
+FOREIGN = re.compile(RUNS + r"([A-Za-z0-9][A-Za-z0-9_-]{0,63})/candidates/([A-Za-z0-9][A-Za-z0-9._-]{0,99})")
+"""Another run's candidate; a ref of any other shape, which a remote may hold, is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,8 @@ class LineageEntry:
     serials: tuple[int, ...] = ()
     """Numbers of its acceptances, from 0 for h0."""
     time: datetime
+    text: str = field(default="", repr=False)
+    """What the proposer wrote (hypothesis, axis, changes), each line quoted by "> "."""
 
     @property
     def accepted(self) -> bool:
@@ -186,6 +190,7 @@ def entries_of(
                 note=commit.note,
                 serials=tuple(sorted(serials.get(commit.sha, ()))),
                 time=commit.time,
+                text=text_of(commit.message),
             )
             for commit in commits
             for name in commit.candidates
@@ -203,7 +208,7 @@ def in_order(entries: Sequence[LineageEntry]) -> list[LineageEntry]:
             children.setdefault(parent, []).append(entry.candidate)
 
     def key(name: str) -> tuple[object, ...]:
-        return (by_id[name].cycle, by_id[name].iteration, natural(name), name)
+        return (by_id[name].cycle, by_id[name].iteration, *birth(name), name)
 
     ready = [key(name) for name, count in waiting.items() if count == 0]
     heapq.heapify(ready)
@@ -220,8 +225,8 @@ def in_order(entries: Sequence[LineageEntry]) -> list[LineageEntry]:
 
 def birth(name: str) -> tuple[object, ...]:
     """A sort key for ids, the oldest first: by cycle, iteration and member; ids of another kind come first."""
-    match = re.fullmatch(r"c(\d+)-(.*)", name)
-    return (1, int(match[1]), natural(match[2])) if match else (0, 0, natural(name))
+    match = _PROPOSAL.fullmatch(name)
+    return (1, int(match[1]), int(match[2]), int(match[3])) if match else (0, natural(name))
 
 
 def _number(text: str | None) -> int | None:

@@ -6,9 +6,11 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from whale.harness_repo import packing, verification
+from whale.harness_repo.blame import ARGUMENTS as BLAME_ARGUMENTS
+from whale.harness_repo.blame import BlamedLine, ScoreChange, read_porcelain, score_change
 from whale.harness_repo.cleanroom import CleanGit, GitObject, shown
 from whale.harness_repo.creation import TAGS
 from whale.harness_repo.errors import RepoError
@@ -19,6 +21,7 @@ from whale.harness_repo.lineage import (
     FOREIGN,
     LOG_ARGUMENTS,
     RUNS,
+    SHARED_NOTES,
     Acceptance,
     LineageEntry,
     accepted_history,
@@ -27,8 +30,14 @@ from whale.harness_repo.lineage import (
     read_log,
 )
 from whale.harness_repo.message import trailers
+from whale.harness_repo.notes import NOTES, NotesTree
 from whale.harness_repo.objects import TREE_MODE, read_tree
 from whale.harness_repo.packing import StoreSize
+
+DIFF_ARGUMENTS = (
+    "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/",
+    "--find-renames", "--unified=3", "--diff-algorithm=histogram", f"-O{os.devnull}",
+)  # fmt: skip
 
 
 class HarnessReader:
@@ -126,9 +135,7 @@ class HarnessReader:
         It holds harness text as it is: clean it (`visible`) before it reaches a terminal.
         """
         out = self._git.run(
-            "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/",
-            "--find-renames", "--unified=3", "--diff-algorithm=histogram", f"-O{os.devnull}",
-            self.tree_id(a), self.tree_id(b), "--",
+            "diff", *DIFF_ARGUMENTS, self.tree_id(a), self.tree_id(b), "--",
         )  # fmt: skip
         return out.decode("utf-8", "replace")
 
@@ -165,6 +172,61 @@ class HarnessReader:
         revs = "".join(f"{sha}\n" for sha in sorted(chosen))
         commits = list(read_log(self._git.run(*LOG_ARGUMENTS, "--no-walk", "--stdin", stdin=revs.encode())))
         return entries_of(commits, {sha: name for name, sha in names.items()}, self.accepted())
+
+    def note(self, rev: str) -> dict[str, Any] | None:
+        """The latest score of a rev, older ones under `earlier`; None if it has none.
+
+        Raises:
+            RepoError: no such rev, or it is not a candidate's.
+        """
+        candidate = self.candidate_of(rev)
+        own = self._note(NOTES, self._commit_of(candidate))
+        # Of another run, or our own that a fork has scored too: ours lead.
+        return own if own is not None or "/" not in candidate else self._note(SHARED_NOTES, self._commit_of(candidate))
+
+    def _note(self, ref: str, commit: str) -> dict[str, Any] | None:
+        notes = self._git.get(ref)
+        return NotesTree(self._git.get, self._tree(notes.id)).read(commit) if notes else None
+
+    def blame(self, path: str, rev: str = "accepted") -> list[BlamedLine]:
+        """Each line of a file of a rev, with the proposal that brought it.
+
+        Raises:
+            RepoError: no such rev, or it has no such file.
+        """
+        commit = self._commit_of(self.candidate_of(rev))
+        if self._git.get(f"{commit}:{path}") is None:
+            raise RepoError(f"{rev} has no file {path!r}; it has {', '.join(map(shown, self.files(rev)))}")
+        lines = list(read_porcelain(self._git.run(*BLAME_ARGUMENTS, commit, "--", path)))
+        facts = {sha: self._brought(sha) for sha in {sha for sha, _, _ in lines}}
+        return [BlamedLine(number, text, *facts[sha]) for sha, number, text in lines]
+
+    def _brought(self, sha: str) -> tuple[str, float | None, ScoreChange | None]:
+        try:
+            note = self.note(sha)
+            name = self.candidate_of(sha)
+        except RepoError:
+            return sha, None, None
+        parent = self._git.get(f"{sha}^1")
+        try:
+            above = self.note(parent.id) if parent else None
+        except RepoError:
+            above = None
+        score = (note or {}).get("score")
+        return name, float(score) if isinstance(score, int | float) else None, score_change(note, above)
+
+    def patches(self, entries: Iterable[LineageEntry]) -> dict[str, str]:
+        """Candidate -> its diff to its first parent (all of it for a root), by one git call."""
+        by_sha = {entry.sha: entry.candidate for entry in entries}
+        if not by_sha:
+            return {}
+        out = self._git.run(
+            "log", "--no-walk", "--stdin", "--format=%x00%H", "--patch", "--first-parent", "-m", "--root",
+            "--no-show-signature", "--no-notes", *DIFF_ARGUMENTS,
+            stdin="".join(f"{sha}\n" for sha in by_sha).encode(),
+        )  # fmt: skip
+        parts = (part.partition("\n") for part in out.decode("utf-8", "replace").split("\0")[1:])
+        return {by_sha[sha]: patch.strip("\n") + "\n" for sha, _, patch in parts}
 
     def size(self) -> StoreSize:
         """What the store takes on disk."""

@@ -19,11 +19,10 @@ from whale.harness_repo.cleanroom import CleanGit, one_line_of, shown
 from whale.harness_repo.creation import TAGS
 from whale.harness_repo.errors import NameTaken, RefConflict, RepoError
 from whale.harness_repo.lineage import ACCEPTED, CANDIDATES, RUNS, SHARED_NOTES, accepted_history
-from whale.harness_repo.notes import NotesTree, parse, records, sound, union
+from whale.harness_repo.notes import NOTES, NotesTree, parse, records, sound, union
 from whale.harness_repo.transaction import ATTEMPTS, NOTHING, move_refs, store_commit
 
 BRANCHES = "refs/heads/whale/"
-NOTES = "refs/notes/whale"
 INCOMING = "refs/whale/incoming"
 """Notes that were fetched and are being merged."""
 

@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,7 @@ def repo(tmp_path: Path) -> Iterator[HarnessRepo]:
 
 @pytest.fixture
 def facts() -> Callable[..., CommitFacts]:
-    def make(cycle: int = 0, iteration: int = 0, **more: str) -> CommitFacts:
+    def make(cycle: int = 0, iteration: int = 0, **more: Any) -> CommitFacts:
         when = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=cycle, minutes=iteration)
         given = {"run": "demo", "proposer": "mutation", "event_hash": "ab" * 32} | more
         return CommitFacts(cycle=cycle, iteration=iteration, when=when, **given)
