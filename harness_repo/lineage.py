@@ -117,11 +117,24 @@ class LoggedCommit:
         )
 
 
-def read_log(output: bytes) -> Iterator[LoggedCommit]:
-    """The commits in the output of `git log` with LOG_ARGUMENTS."""
-    fields = output.decode("utf-8", "replace").split("\0")
+def read_log(output: Iterable[bytes]) -> Iterator[LoggedCommit]:
+    """The commits in the output of `git log` with LOG_ARGUMENTS, which comes in parts."""
+    fields: list[bytes] = []
+    for part in output:
+        # What a part cut off goes on in the next one.
+        cut, *more = part.split(b"\0")
+        fields[-1:] = [(fields[-1] if fields else b"") + cut, *more]
+        whole = (len(fields) - 1) // _FIELDS * _FIELDS
+        yield from _commits(fields[:whole])
+        del fields[:whole]
+    yield from _commits(fields)
+
+
+def _commits(fields: Sequence[bytes]) -> Iterator[LoggedCommit]:
     for at in range(0, len(fields) - _FIELDS + 1, _FIELDS):
-        sha, tree, parents, seconds, refs, message, note = fields[at : at + _FIELDS]
+        sha, tree, parents, seconds, refs, message, note = (
+            field.decode("utf-8", "replace") for field in fields[at : at + _FIELDS]
+        )
         yield LoggedCommit(
             sha=sha,
             tree=tree,
@@ -152,7 +165,7 @@ def accepted_history(git: CleanGit) -> list[Acceptance]:
     if git.get(ACCEPTED) is None:
         return []
     out = git.run(*LOG_ARGUMENTS, "--no-notes", "--first-parent", ACCEPTED)
-    found = (commit.acceptance() for commit in read_log(out))
+    found = (commit.acceptance() for commit in read_log([out]))
     return [acceptance for acceptance in found if acceptance is not None][::-1]
 
 

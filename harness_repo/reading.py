@@ -148,7 +148,7 @@ class HarnessReader:
         arguments = [*(ALL_RUNS_ARGUMENTS if runs else LOG_ARGUMENTS), f"--glob={CANDIDATES}*", "--branches=accepte[d]"]
         if runs:
             arguments += [f"--glob={RUNS}*/candidates/*", f"--glob={RUNS}*/accepted"]
-        return entries_of(list(read_log(self._git.run(*arguments))))
+        return entries_of(list(read_log(self._git.stream(*arguments))))
 
     def page(self, size: int, *, before: str | None = None) -> list[LineageEntry]:
         """The newest `size` candidates, or the newest before candidate `before`; parents first.
@@ -170,7 +170,7 @@ class HarnessReader:
         if not chosen:
             return []
         revs = "".join(f"{sha}\n" for sha in sorted(chosen))
-        commits = list(read_log(self._git.run(*LOG_ARGUMENTS, "--no-walk", "--stdin", stdin=revs.encode())))
+        commits = list(read_log([self._git.run(*LOG_ARGUMENTS, "--no-walk", "--stdin", stdin=revs.encode())]))
         return entries_of(commits, {sha: name for name, sha in names.items()}, self.accepted())
 
     def note(self, rev: str) -> dict[str, Any] | None:

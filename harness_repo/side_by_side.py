@@ -33,7 +33,7 @@ class Row:
 
 
 def side_by_side(diff: str, width: int) -> Iterator[Row]:
-    """The rows of a unified diff in `width` columns: old on the left, new on the right.
+    """The rows of a unified diff in `width` columns, 29 at least: old on the left, new on the right.
 
     Lines that are too long go on in the next row. Control characters are replaced; a tab is four columns.
     """

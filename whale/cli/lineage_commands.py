@@ -73,14 +73,19 @@ def _page(repo: "HarnessRepo", limit: int, before: str | None) -> "list[LineageE
 
 
 def _rendered(folder: RunFolder, repo: "HarnessRepo", form: str, entries: "Sequence[LineageEntry]") -> str:
-    from whale.harness_repo import RepoError, render_dot, render_lineage, render_page
-
     if form == "tree":
+        from whale.harness_repo import render_lineage
+
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         return render_lineage(entries, width=width, ascii_only=not _unicode())
     if form == "dot":
+        from whale.harness_repo.dot import render_dot
+
         return render_dot(entries)
     if form == "html":
+        from whale.harness_repo import RepoError
+        from whale.harness_repo.page import render_page
+
         try:
             now = repo.candidate_of("accepted")
         except RepoError:
@@ -145,7 +150,7 @@ def _painted(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _columns(text: str) -> Iterator[str]:
-    from whale.harness_repo import side_by_side
+    from whale.harness_repo.side_by_side import side_by_side
 
     width = shutil.get_terminal_size((160, 24)).columns
     colour = coloured()
