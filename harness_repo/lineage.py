@@ -53,6 +53,9 @@ class LineageEntry:
     serials: tuple[int, ...] = ()
     """Numbers of its acceptances, from 0 for h0."""
     time: datetime
+    event_hash: str = ""
+    """Hash of the event that proposed it, and its position in the log if the commit says it."""
+    position: int | None = None
     text: str = field(default="", repr=False)
     """What the proposer wrote (hypothesis, axis, changes), each line quoted by "> "."""
 
@@ -203,6 +206,8 @@ def entries_of(
                 note=commit.note,
                 serials=tuple(sorted(serials.get(commit.sha, ()))),
                 time=commit.time,
+                event_hash=commit.facts.get("Event", ""),
+                position=_number(commit.facts.get("Position")),
                 text=text_of(commit.message),
             )
             for commit in commits

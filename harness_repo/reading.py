@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,7 +29,7 @@ from whale.harness_repo.lineage import (
     entries_of,
     read_log,
 )
-from whale.harness_repo.message import trailers
+from whale.harness_repo.message import CommitFacts, trailers
 from whale.harness_repo.notes import NOTES, NotesTree
 from whale.harness_repo.objects import TREE_MODE, read_tree
 from whale.harness_repo.packing import StoreSize
@@ -269,14 +269,24 @@ class HarnessReader:
                 found.append(f"{foreign[1]}/{foreign[2]}")
         return sorted(found, key=lambda name: ("/" in name, birth(name), name))
 
-    def verify(self, facts: Iterable[tuple[str, str] | tuple[int, str, str]]) -> list[str]:
+    def verify(
+        self,
+        facts: Iterable[tuple[str, str] | tuple[int, str, str]],
+        *,
+        commits: Iterable[tuple[str, CommitFacts]] = (),
+        scores: Iterable[tuple[str, Mapping[str, Any]]] | None = None,
+    ) -> list[str]:
         """Compare the store with what the log says and return the problems in words, none if all is well.
+
+        It changes nothing; notes that are wrong are written anew by `HarnessRepo.rebuild_notes`.
 
         Args:
             facts: (candidate, tree) for each committed candidate, (serial, candidate, tree) for each
                 acceptance, in any order.
+            commits: (candidate, its facts), to compare the trailers too.
+            scores: (candidate, note) of all scores, to compare the notes too; None leaves notes alone.
         """
-        return verification.verify(self._git, facts)
+        return verification.verify(self._git, facts, commits, scores)
 
     def _object(self, name: str) -> GitObject:
         found = self._git.get(name)

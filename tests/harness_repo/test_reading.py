@@ -61,7 +61,7 @@ def test_a_page_before_nobody_is_one_clear_line(repo: HarnessRepo, many: list[st
 
 def test_newer_means_later_in_the_run() -> None:
     order = ["h0", "mine", "c001-i01-m9", "c001-i01-m10", "c001-i02-m1", "c010-i01-m1", "c1000-i01-m1"]
-    assert sorted(order[::-1], key=birth) == order
+    assert sorted(set(order), key=birth) == order
 
 
 def test_a_log_that_comes_in_any_parts_is_read_the_same(repo: HarnessRepo, many: list[str]) -> None:
