@@ -112,7 +112,7 @@ def reads(count: int) -> None:
         before = _children()
         with HarnessRepo.open(run / "harnesses.git") as repo:
             for at in range(1000):
-                repo.files(name(at))
+                repo.files(name(at % count))
             during = _children()
         print(f"  child processes: {before} before, {during} in 1,000 reads, {_children()} after")
         print(f"  store: {size.bytes / 2**20:.1f} MB, {size.packed} objects, packed")

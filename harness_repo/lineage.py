@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from whale.harness_repo.cleanroom import CleanGit
 from whale.harness_repo.message import natural, text_of, title_of, trailers
@@ -88,8 +88,7 @@ class Acceptance:
     """Position of that event in the log, if the commit says it."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedCommit:
+class LoggedCommit(NamedTuple):
     """A commit as `git log` with LOG_ARGUMENTS prints it."""
 
     sha: str
@@ -151,6 +150,8 @@ def _commits(fields: Sequence[bytes]) -> Iterator[LoggedCommit]:
 
 
 def _names(refs: str) -> tuple[str, ...]:
+    if ", " not in refs and refs.startswith(CANDIDATES):  # the quick way for nearly all
+        return (refs.removeprefix(CANDIDATES),)
     ours = tuple(ref.removeprefix(CANDIDATES) for ref in refs.split(", ") if ref.startswith(CANDIDATES))
     if ours or RUNS not in refs:
         return ours
