@@ -16,7 +16,7 @@ PENDING = "refs/whale/pending/"
 
 _CONFIG = """\
 [notes]
-\tdisplayRef = refs/notes/whale
+\tdisplayRef = refs/notes/whale*
 [log]
 \texcludeDecoration = refs/whale/
 """

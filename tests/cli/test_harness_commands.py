@@ -241,10 +241,8 @@ def terminal(runs: Path, tmp_path: Path) -> Iterator[Callable[..., str]]:
 
 def test_at_a_terminal_a_diff_goes_through_the_users_pager(terminal: Callable[..., str], tmp_path: Path) -> None:
     got = tmp_path / "paged"
-    shown = terminal(
-        "diff", "demo", PAGER=f"{sys.executable} -c \"import sys; open('{got}', 'w').write(sys.stdin.read())\""
-    )
-    assert shown == ""
+    keep = f"import sys; open('{got}', 'w').write(sys.stdin.read())"
+    assert terminal("diff", "demo", PAGER=shlex.join([sys.executable, "-c", keep])) == ""
     assert "\x1b[32m+line of c003-i01-m1\x1b[0m\n" in got.read_text()
 
 
