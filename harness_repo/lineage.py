@@ -21,14 +21,14 @@ SHARED_NOTES = "refs/notes/whale-runs"
 LOG_FORMAT = "%x00".join(("%H", "%T", "%P", "%ct", "%D", "%B", "%N"))
 LOG_ARGUMENTS = (
     "log", "-z", "--notes=whale", "--decorate=full", f"--decorate-refs={CANDIDATES}*",
+    f"--decorate-refs={ACCEPTED}", f"--decorate-refs={RUNS}*",
     "--no-color", "--no-mailmap", "--encoding=UTF-8", f"--format={LOG_FORMAT}",
 )  # fmt: skip
-ALL_RUNS_ARGUMENTS = (
-    *LOG_ARGUMENTS, f"--notes={SHARED_NOTES}", f"--decorate-refs={RUNS}*/candidates/*",
-)  # fmt: skip
+ALL_RUNS_ARGUMENTS = (*LOG_ARGUMENTS, f"--notes={SHARED_NOTES}")
 _FIELDS = 7
 _LATEST = 253_402_300_799
 """The end of the year 9999, for commits that somebody else made."""
+_HEAD = re.compile(RUNS + r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}/accepted")
 _PROPOSAL = re.compile(r"c(\d{1,9})-i(\d{1,9})-m(\d{1,9})")
 FOREIGN = re.compile(RUNS + r"([A-Za-z0-9][A-Za-z0-9_-]{0,63})/candidates/([A-Za-z0-9][A-Za-z0-9._-]{0,99})")
 """Another run's candidate; a ref of any other shape, which a remote may hold, is none."""
@@ -97,6 +97,8 @@ class LoggedCommit(NamedTuple):
     time: datetime
     candidates: tuple[str, ...]
     """The candidates that it is, by refs that point at it: ours, or else those of other runs as RUN/ID."""
+    head: bool
+    """The accepted history of a run, ours or another one, ends here."""
     message: str
     facts: dict[str, str]
     note: dict[str, Any] | None
@@ -143,6 +145,7 @@ def _commits(fields: Sequence[bytes]) -> Iterator[LoggedCommit]:
             parents=tuple(parents.split()),
             time=datetime.fromtimestamp(min(int(seconds), _LATEST), UTC),
             candidates=_names(refs),
+            head=ACCEPTED in refs or any(map(_HEAD.fullmatch, refs.split(", "))) if refs else False,
             message=message,
             facts=trailers(message),
             note=_note(note),
@@ -173,6 +176,23 @@ def accepted_history(git: CleanGit) -> list[Acceptance]:
     return [acceptance for acceptance in found if acceptance is not None][::-1]
 
 
+def _serials(commits: Sequence[LoggedCommit]) -> Iterator[Acceptance]:
+    """The acceptances: commits of an accepted history, never others that say they are."""
+    heads = [commit for commit in commits if commit.head]
+    if not heads:
+        return
+    by_sha = {commit.sha: commit for commit in commits}
+    seen: set[str] = set()
+    for head in heads:
+        commit: LoggedCommit | None = head
+        while commit is not None and commit.sha not in seen:
+            seen.add(commit.sha)
+            acceptance = commit.acceptance()
+            if acceptance is not None:
+                yield acceptance
+            commit = by_sha.get(commit.parents[0]) if commit.parents else None
+
+
 def entries_of(
     commits: Sequence[LoggedCommit], names: Mapping[str, str] | None = None, accepted: Iterable[Acceptance] = ()
 ) -> list[LineageEntry]:
@@ -187,12 +207,8 @@ def entries_of(
     """
     names = {**(names or {}), **{commit.sha: commit.candidates[0] for commit in commits if commit.candidates}}
     serials: dict[str, set[int]] = {}
-    for acceptance in accepted:
+    for acceptance in (*accepted, *_serials(commits)):
         serials.setdefault(acceptance.commit, set()).add(acceptance.serial)
-    for commit in commits:
-        found = None if commit.candidates else commit.acceptance()
-        if found:
-            serials.setdefault(found.commit, set()).add(found.serial)
     return in_order(
         [
             LineageEntry(

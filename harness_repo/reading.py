@@ -134,9 +134,7 @@ class HarnessReader:
 
         It holds harness text as it is: clean it (`visible`) before it reaches a terminal.
         """
-        out = self._git.run(
-            "diff", *DIFF_ARGUMENTS, self.tree_id(a), self.tree_id(b), "--",
-        )  # fmt: skip
+        out = self._git.run("diff", *DIFF_ARGUMENTS, self.tree_id(a), self.tree_id(b), "--")
         return out.decode("utf-8", "replace")
 
     def lineage(self, *, runs: bool = False) -> list[LineageEntry]:
@@ -145,10 +143,12 @@ class HarnessReader:
         Args:
             runs: also what was pulled from other runs.
         """
-        arguments = [*(ALL_RUNS_ARGUMENTS if runs else LOG_ARGUMENTS), f"--glob={CANDIDATES}*", "--branches=accepte[d]"]
+        own = (f"--glob={CANDIDATES}*", "--branches=accepte[d]")
         if runs:
-            arguments += [f"--glob={RUNS}*/candidates/*", f"--glob={RUNS}*/accepted"]
-        return entries_of(list(read_log(self._git.stream(*arguments))))
+            everything = (f"--glob={RUNS}*/candidates/*", f"--glob={RUNS}*/accepted")
+            return entries_of(list(read_log(self._git.stream(*ALL_RUNS_ARGUMENTS, *own, *everything))))
+        entries = entries_of(list(read_log(self._git.stream(*LOG_ARGUMENTS, *own))))
+        return [entry for entry in entries if "/" not in entry.candidate]  # a parent may be another run's
 
     def page(self, size: int, *, before: str | None = None) -> list[LineageEntry]:
         """The newest `size` candidates, or the newest before candidate `before`; parents first.
@@ -159,8 +159,15 @@ class HarnessReader:
         Raises:
             RepoError: there is no candidate `before`.
         """
-        listed = self._git.run("for-each-ref", "--format=%(objectname) %(refname)", CANDIDATES).decode()
-        names = {ref.removeprefix(CANDIDATES): sha for sha, ref in map(str.split, listed.splitlines())}
+        listed = self._git.run("for-each-ref", "--format=%(objectname) %(refname)", CANDIDATES, RUNS).decode()
+        names: dict[str, str] = {}
+        called: dict[str, str] = {}
+        for sha, ref in map(str.split, listed.splitlines()):
+            name = _name_of(ref)
+            if name and "/" not in name:
+                names[name], called[sha] = sha, name
+            elif name:
+                called.setdefault(sha, name)
         order = sorted(names, key=birth)
         if before is not None:
             if before not in names:
@@ -171,7 +178,7 @@ class HarnessReader:
             return []
         revs = "".join(f"{sha}\n" for sha in sorted(chosen))
         commits = list(read_log([self._git.run(*LOG_ARGUMENTS, "--no-walk", "--stdin", stdin=revs.encode())]))
-        return entries_of(commits, {sha: name for name, sha in names.items()}, self.accepted())
+        return entries_of(commits, called, self.accepted())
 
     def note(self, rev: str) -> dict[str, Any] | None:
         """The latest score of a rev, older ones under `earlier`; None if it has none.
@@ -195,7 +202,8 @@ class HarnessReader:
             RepoError: no such rev, or it has no such file.
         """
         commit = self._commit_of(self.candidate_of(rev))
-        if self._git.get(f"{commit}:{path}") is None:
+        found = self._git.get(f"{commit}:{path}")
+        if found is None or found.kind != "blob":
             raise RepoError(f"{rev} has no file {path!r}; it has {', '.join(map(shown, self.files(rev)))}")
         lines = list(read_porcelain(self._git.run(*BLAME_ARGUMENTS, commit, "--", path)))
         facts = {sha: self._brought(sha) for sha in {sha for sha, _, _ in lines}}
@@ -225,8 +233,9 @@ class HarnessReader:
             "--no-show-signature", "--no-notes", *DIFF_ARGUMENTS,
             stdin="".join(f"{sha}\n" for sha in by_sha).encode(),
         )  # fmt: skip
-        parts = (part.partition("\n") for part in out.decode("utf-8", "replace").split("\0")[1:])
-        return {by_sha[sha]: patch.strip("\n") + "\n" for sha, _, patch in parts}
+        # Each line of a file stands behind a sign: none can begin with the NUL that begins a commit.
+        _, *parts = re.split(r"(?m)^\0([0-9a-f]{40})$", out.decode("utf-8", "replace"))
+        return {by_sha[sha]: patch.strip("\n") + "\n" for sha, patch in zip(parts[::2], parts[1::2], strict=True)}
 
     def size(self) -> StoreSize:
         """What the store takes on disk."""
@@ -252,21 +261,15 @@ class HarnessReader:
         if there is not None and there.id == own:
             return name
         listed = self._git.run("for-each-ref", f"--points-at={own}", "--format=%(refname)", RUNS).decode()
-        for ref in listed.splitlines():
-            if foreign := FOREIGN.fullmatch(ref):
-                return f"{foreign[1]}/{foreign[2]}"
+        for foreign in filter(None, map(_name_of, listed.splitlines())):
+            return foreign
         raise RepoError(f"{sha} is no candidate's commit in {shown(self.path)}")
 
     def candidates_with(self, tree: str) -> list[str]:
         """All candidates whose files are exactly this tree, whoever proposed them in whichever run."""
         listed = self._git.run("for-each-ref", "--format=%(tree) %(refname)", CANDIDATES, RUNS).decode()
-        found = []
-        for line in listed.splitlines():
-            there, _, ref = line.partition(" ")
-            if there == tree and ref.startswith(CANDIDATES):
-                found.append(ref.removeprefix(CANDIDATES))
-            elif there == tree and (foreign := FOREIGN.fullmatch(ref)):
-                found.append(f"{foreign[1]}/{foreign[2]}")
+        pairs = (line.partition(" ") for line in listed.splitlines())
+        found = {name for there, _, ref in pairs if there == tree and (name := _name_of(ref))}
         return sorted(found, key=lambda name: ("/" in name, birth(name), name))
 
     def verify(
@@ -303,6 +306,14 @@ class HarnessReader:
         if found is None:
             raise RepoError(f"there is no candidate {candidate!r} in {shown(self.path)}")
         return found.id
+
+
+def _name_of(ref: str) -> str:
+    """The candidate that a ref is, RUN/ID for another run's; nothing for any other ref."""
+    if ref.startswith(CANDIDATES):
+        return ref.removeprefix(CANDIDATES)
+    foreign = FOREIGN.fullmatch(ref)
+    return f"{foreign[1]}/{foreign[2]}" if foreign else ""
 
 
 def _readings(base: str) -> list[str]:

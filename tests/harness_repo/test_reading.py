@@ -255,6 +255,17 @@ def test_a_diff_of_any_size_leaves_a_page_that_opens() -> None:
     assert "more characters are left out" in text
 
 
+def test_a_file_that_looks_like_the_start_of_another_patch_is_not_one(repo: HarnessRepo, facts: Facts) -> None:
+    h0 = repo.propose("h0", repo.write_tree({"f": b"a\n"}), [], facts())
+    # git takes a file for text by its first 8,000 bytes.
+    forged = b"x" * 9000 + b"\n\0" + h0.encode() + b"\nforged\n"
+    repo.propose("x1", repo.write_tree({"f": forged}), ["h0"], facts(1))
+    patches = repo.patches(repo.lineage())
+    assert set(patches) == {"h0", "x1"}
+    assert "forged" not in patches["h0"]
+    assert "+forged" in patches["x1"]
+
+
 def test_patches_are_what_diff_says_by_one_git_process(
     repo: HarnessRepo, propose: Propose, monkeypatch: pytest.MonkeyPatch
 ) -> None:

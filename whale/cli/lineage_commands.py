@@ -58,7 +58,9 @@ def lineage(
     elif form == "tree":
         print_paged(printable(text))
     else:
-        print_text(text)
+        # Where the terminal is not UTF-8; HTML has a name for every character.
+        plain = text if _unicode() else text.encode("ascii", "xmlcharrefreplace").decode()
+        print_text(plain)
     if limit is not None and chosen and form == "tree":
         print(f"older ones: --limit {limit} --before {chosen[0].candidate}", file=sys.stderr)
 
