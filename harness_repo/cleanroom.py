@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -144,6 +144,18 @@ def _without_inherited(env: Mapping[str, str], keep: re.Pattern[str] | None = No
     return [program, *(word for name in names for word in ("-u", name))]
 
 
+def checked_out(folder: Path) -> str:
+    """The commit that is checked out where the user works. This one looks at a repository of the user's.
+
+    Raises:
+        RepoError: `folder` is in no repository, or nothing is checked out there.
+    """
+    done = subprocess.run([git_executable(), "rev-parse", "HEAD^{commit}"], cwd=folder, capture_output=True)
+    if done.returncode:
+        raise RepoError(f"{shown(folder)} has no commit checked out: {one_line_of(done.stderr)}")
+    return done.stdout.decode().strip()
+
+
 class CleanGit:
     """Runs git on one bare repository. Safe to use from several threads.
 
@@ -196,12 +208,38 @@ class CleanGit:
         """
         status, out, err = self.complete(*args, stdin=stdin)
         if status:
-            raise RepoError(f"git {args[0]} failed in {shown(self.git_dir)} (exit {status}): {one_line_of(err)}")
+            raise self._failed(args, status, err)
         return out
 
     def complete(self, *args: str, stdin: bytes | None = None) -> tuple[int, bytes, bytes]:
         """Run one git command and return its exit status, standard output and standard error."""
         return _finish(self._start(args, stdin=stdin is not None), stdin)
+
+    def stream(self, *args: str) -> Iterator[bytes]:
+        """Run one git command and yield its standard output as it comes, so that we read while git works.
+
+        Raises:
+            RepoError: git's exit status is not 0; it is known after the last part.
+        """
+        process = _process(running := self._start(args, stdin=False))
+        assert process.stdout is not None and process.stderr is not None  # both are pipes
+        said: list[bytes] = []
+        listener = threading.Thread(target=lambda: said.append(process.stderr.read() if process.stderr else b""))
+        listener.start()
+        try:
+            while part := process.stdout.read1(1 << 20):  # type: ignore[attr-defined]
+                yield part
+        finally:
+            process.stdout.close()  # a reader that stopped early: git ends by SIGPIPE
+            listener.join()
+            process.wait()
+            process.stderr.close()
+            running.proc = None
+        if process.returncode:
+            raise self._failed(args, process.returncode, b"".join(said))
+
+    def _failed(self, args: tuple[str, ...], status: int, err: bytes) -> RepoError:
+        return RepoError(f"git {args[0]} failed in {shown(self.git_dir)} (exit {status}): {one_line_of(err)}")
 
     def complete_remote(self, *args: str) -> tuple[int, bytes, bytes]:
         """The same for a command that talks to a remote. It can ask nobody for a password."""

@@ -16,7 +16,7 @@ PENDING = "refs/whale/pending/"
 
 _CONFIG = """\
 [notes]
-\tdisplayRef = refs/notes/whale
+\tdisplayRef = refs/notes/whale*
 [log]
 \texcludeDecoration = refs/whale/
 """
@@ -47,7 +47,8 @@ def fork(
     kept = [acceptance.sha for acceptance in history[:acceptances]]
     if kept:
         refs[ACCEPTED] = kept[-1]
-    refs |= {ref: sha for ref, sha in there.items() if ref.startswith(TAGS) and sha in kept}
+    taken = set(kept)
+    refs |= {ref: sha for ref, sha in there.items() if ref.startswith(TAGS) and sha in taken}
     for tree in pending:
         found = source.get(f"{tree}^{{tree}}")
         if found is None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from whale.harness_repo.lineage import LineageEntry
 from whale.harness_repo.message import one_line
-from whale.harness_repo.notes import headline
+from whale.harness_repo.notes import headline, score_text
 
 DEEPEST = 24
 """Generations that are indented; deeper ones stay at this column and say their depth."""
@@ -21,16 +21,8 @@ def render_lineage(entries: Sequence[LineageEntry], *, width: int | None = None,
     Lines are cut at `width` characters. Nothing depends on colour.
     """
     signs = _ASCII if ascii_only else _SIGNS
-    known = {entry.candidate for entry in entries}
-    children: dict[str, list[LineageEntry]] = {}
-    roots: list[LineageEntry] = []
-    for entry in entries:
-        if entry.parents and entry.parents[0] in known and entry.parents[0] != entry.candidate:
-            children.setdefault(entry.parents[0], []).append(entry)
-        else:
-            roots.append(entry)
-    rows = list(_rows(roots, children, signs))
-    stems = [f"{prefix}{_sign(entry, signs)} {entry.candidate}" for prefix, entry in rows]
+    rows = list(tree_rows(entries, ascii_only=ascii_only))
+    stems = [f"{prefix}{sign_of(entry, ascii_only=ascii_only)} {entry.candidate}" for prefix, entry in rows]
     column = max(map(len, stems), default=0)
     lines = []
     for stem, (_, entry) in zip(stems, rows, strict=True):
@@ -39,6 +31,19 @@ def render_lineage(entries: Sequence[LineageEntry], *, width: int | None = None,
             line = line.encode("ascii", "replace").decode()
         lines.append(line if width is None or len(line) <= width else line[: max(width - 1, 0)] + signs_cut(signs))
     return "\n".join(lines)
+
+
+def tree_rows(entries: Sequence[LineageEntry], *, ascii_only: bool = False) -> Iterator[tuple[str, LineageEntry]]:
+    """Each candidate with the branches that stand before it, below its first parent."""
+    known = {entry.candidate for entry in entries}
+    children: dict[str, list[LineageEntry]] = {}
+    roots: list[LineageEntry] = []
+    for entry in entries:
+        if entry.parents and entry.parents[0] in known and entry.parents[0] != entry.candidate:
+            children.setdefault(entry.parents[0], []).append(entry)
+        else:
+            roots.append(entry)
+    return _rows(roots, children, _ASCII if ascii_only else _SIGNS)
 
 
 def signs_cut(signs: dict[str, str]) -> str:
@@ -64,7 +69,9 @@ def _rows(
                 stack.append((below + turn, below + further, depth + 1, child))
 
 
-def _sign(entry: LineageEntry, signs: dict[str, str]) -> str:
+def sign_of(entry: LineageEntry, *, ascii_only: bool = False) -> str:
+    """◆ is accepted, or once was; ○ is scored; · has no score."""
+    signs = _ASCII if ascii_only else _SIGNS
     if entry.accepted:
         return signs["accepted"]
     return signs["scored" if (entry.note or {}).get("score") is not None else "unscored"]
@@ -72,7 +79,7 @@ def _sign(entry: LineageEntry, signs: dict[str, str]) -> str:
 
 def _columns(entry: LineageEntry) -> Iterator[str]:
     if entry.note is not None:
-        score = headline(entry.note).removeprefix("score ").partition(" weights ")[0]
+        score = score_text(entry.note) or headline(entry.note)
         # Scores of two cycles were made under other weights: they do not compare.
         yield score + (f" c{entry.note['cycle']}" if "cycle" in entry.note else "")
     if entry.accepted:

@@ -3,12 +3,12 @@
 import heapq
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from whale.harness_repo.cleanroom import CleanGit
-from whale.harness_repo.message import natural, title_of, trailers
+from whale.harness_repo.message import natural, text_of, title_of, trailers
 from whale.harness_repo.notes import parse_all, union
 
 CANDIDATES = "refs/whale/candidates/"
@@ -21,15 +21,17 @@ SHARED_NOTES = "refs/notes/whale-runs"
 LOG_FORMAT = "%x00".join(("%H", "%T", "%P", "%ct", "%D", "%B", "%N"))
 LOG_ARGUMENTS = (
     "log", "-z", "--notes=whale", "--decorate=full", f"--decorate-refs={CANDIDATES}*",
+    f"--decorate-refs={ACCEPTED}", f"--decorate-refs={RUNS}*",
     "--no-color", "--no-mailmap", "--encoding=UTF-8", f"--format={LOG_FORMAT}",
 )  # fmt: skip
-ALL_RUNS_ARGUMENTS = (
-    *LOG_ARGUMENTS, f"--notes={SHARED_NOTES}", f"--decorate-refs={RUNS}*/candidates/*",
-)  # fmt: skip
+ALL_RUNS_ARGUMENTS = (*LOG_ARGUMENTS, f"--notes={SHARED_NOTES}")
 _FIELDS = 7
 _LATEST = 253_402_300_799
 """The end of the year 9999, for commits that somebody else made."""
-FOREIGN = re.compile(RUNS + r"([^/]+)/candidates/(.+)")
+_HEAD = re.compile(RUNS + r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}/accepted")
+_PROPOSAL = re.compile(r"c(\d{1,9})-i(\d{1,9})-m(\d{1,9})")
+FOREIGN = re.compile(RUNS + r"([A-Za-z0-9][A-Za-z0-9_-]{0,63})/candidates/([A-Za-z0-9][A-Za-z0-9._-]{0,99})")
+"""Another run's candidate; a ref of any other shape, which a remote may hold, is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,11 @@ class LineageEntry:
     serials: tuple[int, ...] = ()
     """Numbers of its acceptances, from 0 for h0."""
     time: datetime
+    event_hash: str = ""
+    """Hash of the event that proposed it, and its position in the log if the commit says it."""
+    position: int | None = None
+    text: str = field(default="", repr=False)
+    """What the proposer wrote (hypothesis, axis, changes), each line quoted by "> "."""
 
     @property
     def accepted(self) -> bool:
@@ -81,8 +88,7 @@ class Acceptance:
     """Position of that event in the log, if the commit says it."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedCommit:
+class LoggedCommit(NamedTuple):
     """A commit as `git log` with LOG_ARGUMENTS prints it."""
 
     sha: str
@@ -91,6 +97,8 @@ class LoggedCommit:
     time: datetime
     candidates: tuple[str, ...]
     """The candidates that it is, by refs that point at it: ours, or else those of other runs as RUN/ID."""
+    head: bool
+    """The accepted history of a run, ours or another one, ends here."""
     message: str
     facts: dict[str, str]
     note: dict[str, Any] | None
@@ -113,17 +121,31 @@ class LoggedCommit:
         )
 
 
-def read_log(output: bytes) -> Iterator[LoggedCommit]:
-    """The commits in the output of `git log` with LOG_ARGUMENTS."""
-    fields = output.decode("utf-8", "replace").split("\0")
+def read_log(output: Iterable[bytes]) -> Iterator[LoggedCommit]:
+    """The commits in the output of `git log` with LOG_ARGUMENTS, which comes in parts."""
+    fields: list[bytes] = []
+    for part in output:
+        # What a part cut off goes on in the next one.
+        cut, *more = part.split(b"\0")
+        fields[-1:] = [(fields[-1] if fields else b"") + cut, *more]
+        whole = (len(fields) - 1) // _FIELDS * _FIELDS
+        yield from _commits(fields[:whole])
+        del fields[:whole]
+    yield from _commits(fields)
+
+
+def _commits(fields: Sequence[bytes]) -> Iterator[LoggedCommit]:
     for at in range(0, len(fields) - _FIELDS + 1, _FIELDS):
-        sha, tree, parents, seconds, refs, message, note = fields[at : at + _FIELDS]
+        sha, tree, parents, seconds, refs, message, note = (
+            field.decode("utf-8", "replace") for field in fields[at : at + _FIELDS]
+        )
         yield LoggedCommit(
             sha=sha,
             tree=tree,
             parents=tuple(parents.split()),
             time=datetime.fromtimestamp(min(int(seconds), _LATEST), UTC),
             candidates=_names(refs),
+            head=ACCEPTED in refs or any(map(_HEAD.fullmatch, refs.split(", "))) if refs else False,
             message=message,
             facts=trailers(message),
             note=_note(note),
@@ -131,6 +153,8 @@ def read_log(output: bytes) -> Iterator[LoggedCommit]:
 
 
 def _names(refs: str) -> tuple[str, ...]:
+    if ", " not in refs and refs.startswith(CANDIDATES):  # the quick way for nearly all
+        return (refs.removeprefix(CANDIDATES),)
     ours = tuple(ref.removeprefix(CANDIDATES) for ref in refs.split(", ") if ref.startswith(CANDIDATES))
     if ours or RUNS not in refs:
         return ours
@@ -148,8 +172,25 @@ def accepted_history(git: CleanGit) -> list[Acceptance]:
     if git.get(ACCEPTED) is None:
         return []
     out = git.run(*LOG_ARGUMENTS, "--no-notes", "--first-parent", ACCEPTED)
-    found = (commit.acceptance() for commit in read_log(out))
+    found = (commit.acceptance() for commit in read_log([out]))
     return [acceptance for acceptance in found if acceptance is not None][::-1]
+
+
+def _serials(commits: Sequence[LoggedCommit]) -> Iterator[Acceptance]:
+    """The acceptances: commits of an accepted history, never others that say they are."""
+    heads = [commit for commit in commits if commit.head]
+    if not heads:
+        return
+    by_sha = {commit.sha: commit for commit in commits}
+    seen: set[str] = set()
+    for head in heads:
+        commit: LoggedCommit | None = head
+        while commit is not None and commit.sha not in seen:
+            seen.add(commit.sha)
+            acceptance = commit.acceptance()
+            if acceptance is not None:
+                yield acceptance
+            commit = by_sha.get(commit.parents[0]) if commit.parents else None
 
 
 def entries_of(
@@ -166,12 +207,8 @@ def entries_of(
     """
     names = {**(names or {}), **{commit.sha: commit.candidates[0] for commit in commits if commit.candidates}}
     serials: dict[str, set[int]] = {}
-    for acceptance in accepted:
+    for acceptance in (*accepted, *_serials(commits)):
         serials.setdefault(acceptance.commit, set()).add(acceptance.serial)
-    for commit in commits:
-        found = None if commit.candidates else commit.acceptance()
-        if found:
-            serials.setdefault(found.commit, set()).add(found.serial)
     return in_order(
         [
             LineageEntry(
@@ -186,6 +223,9 @@ def entries_of(
                 note=commit.note,
                 serials=tuple(sorted(serials.get(commit.sha, ()))),
                 time=commit.time,
+                event_hash=commit.facts.get("Event", ""),
+                position=_number(commit.facts.get("Position")),
+                text=text_of(commit.message),
             )
             for commit in commits
             for name in commit.candidates
@@ -203,7 +243,7 @@ def in_order(entries: Sequence[LineageEntry]) -> list[LineageEntry]:
             children.setdefault(parent, []).append(entry.candidate)
 
     def key(name: str) -> tuple[object, ...]:
-        return (by_id[name].cycle, by_id[name].iteration, natural(name), name)
+        return (by_id[name].cycle, by_id[name].iteration, *birth(name), name)
 
     ready = [key(name) for name, count in waiting.items() if count == 0]
     heapq.heapify(ready)
@@ -220,8 +260,8 @@ def in_order(entries: Sequence[LineageEntry]) -> list[LineageEntry]:
 
 def birth(name: str) -> tuple[object, ...]:
     """A sort key for ids, the oldest first: by cycle, iteration and member; ids of another kind come first."""
-    match = re.fullmatch(r"c(\d+)-(.*)", name)
-    return (1, int(match[1]), natural(match[2])) if match else (0, 0, natural(name))
+    match = _PROPOSAL.fullmatch(name)
+    return (1, int(match[1]), int(match[2]), int(match[3])) if match else (0, natural(name))
 
 
 def _number(text: str | None) -> int | None:

@@ -9,9 +9,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from whale.harness_repo.errors import RepoError
 from whale.harness_repo.message import one_line
 from whale.harness_repo.objects import FILE_MODE, TREE_MODE, Kind, object_id, read_tree, tree_bytes
+
+NOTES = "refs/notes/whale"
 
 NOTE_LIMIT = 100_000
 """Bytes of one record as JSON."""
@@ -93,8 +97,8 @@ def parse_all(text: str) -> list[dict[str, Any]]:
     for line in text.splitlines():
         if line.startswith("{"):
             try:
-                note = json.loads(line)
-            except (ValueError, RecursionError):
+                note = msgspec.json.decode(line)
+            except (ValueError, RecursionError):  # msgspec.DecodeError is a ValueError
                 continue
             if isinstance(note, dict):
                 found.append(note)
@@ -103,19 +107,21 @@ def parse_all(text: str) -> list[dict[str, Any]]:
 
 def headline(note: Mapping[str, Any]) -> str:
     """One line such as `score 0.125 [0.05, 0.28] n=24 weights 1a2b3c4d`."""
-    score, low, high = (_number(note.get(key)) for key in ("score", "low", "high"))
+    score = score_text(note)
     if score is None:
         reason = one_line(str(note.get("reason") or ""), 100)
         return f"no score: {reason}" if reason else "no score"
-    words = [f"score {score:.3f}"]
-    if low is not None and high is not None:
-        words.append(f"[{low:.2f}, {high:.2f}]")
-    n = _number(note.get("n"))
-    if n is not None:
-        words.append(f"n={n:g}")
-    if note.get("weights"):
-        words.append(f"weights {one_line(str(note['weights'])[:8], 8)}")
-    return " ".join(words)
+    weights = f" weights {one_line(str(note['weights'])[:8], 8)}" if note.get("weights") else ""
+    return f"score {score}{weights}"
+
+
+def score_text(note: Mapping[str, Any]) -> str | None:
+    """A score with its interval and n, such as `0.125 [0.05, 0.28] n=24`; None if there is no score."""
+    score, low, high, n = [_number(note.get(key)) for key in ("score", "low", "high", "n")]
+    if score is None:
+        return None
+    interval = f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else ""
+    return f"{score:.3f}{interval}{'' if n is None else f' n={n:g}'}"
 
 
 def _number(value: Any) -> float | None:

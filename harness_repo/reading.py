@@ -3,12 +3,14 @@
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from whale.harness_repo import packing, verification
+from whale.harness_repo.blame import ARGUMENTS as BLAME_ARGUMENTS
+from whale.harness_repo.blame import BlamedLine, ScoreChange, read_porcelain, score_change
 from whale.harness_repo.cleanroom import CleanGit, GitObject, shown
 from whale.harness_repo.creation import TAGS
 from whale.harness_repo.errors import RepoError
@@ -19,6 +21,7 @@ from whale.harness_repo.lineage import (
     FOREIGN,
     LOG_ARGUMENTS,
     RUNS,
+    SHARED_NOTES,
     Acceptance,
     LineageEntry,
     accepted_history,
@@ -26,9 +29,15 @@ from whale.harness_repo.lineage import (
     entries_of,
     read_log,
 )
-from whale.harness_repo.message import trailers
+from whale.harness_repo.message import CommitFacts, trailers
+from whale.harness_repo.notes import NOTES, NotesTree
 from whale.harness_repo.objects import TREE_MODE, read_tree
 from whale.harness_repo.packing import StoreSize
+
+DIFF_ARGUMENTS = (
+    "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/",
+    "--find-renames", "--unified=3", "--diff-algorithm=histogram", f"-O{os.devnull}",
+)  # fmt: skip
 
 
 class HarnessReader:
@@ -125,11 +134,7 @@ class HarnessReader:
 
         It holds harness text as it is: clean it (`visible`) before it reaches a terminal.
         """
-        out = self._git.run(
-            "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/",
-            "--find-renames", "--unified=3", "--diff-algorithm=histogram", f"-O{os.devnull}",
-            self.tree_id(a), self.tree_id(b), "--",
-        )  # fmt: skip
+        out = self._git.run("diff", *DIFF_ARGUMENTS, self.tree_id(a), self.tree_id(b), "--")
         return out.decode("utf-8", "replace")
 
     def lineage(self, *, runs: bool = False) -> list[LineageEntry]:
@@ -138,10 +143,12 @@ class HarnessReader:
         Args:
             runs: also what was pulled from other runs.
         """
-        arguments = [*(ALL_RUNS_ARGUMENTS if runs else LOG_ARGUMENTS), f"--glob={CANDIDATES}*", "--branches=accepte[d]"]
+        own = (f"--glob={CANDIDATES}*", "--branches=accepte[d]")
         if runs:
-            arguments += [f"--glob={RUNS}*/candidates/*", f"--glob={RUNS}*/accepted"]
-        return entries_of(list(read_log(self._git.run(*arguments))))
+            everything = (f"--glob={RUNS}*/candidates/*", f"--glob={RUNS}*/accepted")
+            return entries_of(list(read_log(self._git.stream(*ALL_RUNS_ARGUMENTS, *own, *everything))))
+        entries = entries_of(list(read_log(self._git.stream(*LOG_ARGUMENTS, *own))))
+        return [entry for entry in entries if "/" not in entry.candidate]  # a parent may be another run's
 
     def page(self, size: int, *, before: str | None = None) -> list[LineageEntry]:
         """The newest `size` candidates, or the newest before candidate `before`; parents first.
@@ -152,8 +159,15 @@ class HarnessReader:
         Raises:
             RepoError: there is no candidate `before`.
         """
-        listed = self._git.run("for-each-ref", "--format=%(objectname) %(refname)", CANDIDATES).decode()
-        names = {ref.removeprefix(CANDIDATES): sha for sha, ref in map(str.split, listed.splitlines())}
+        listed = self._git.run("for-each-ref", "--format=%(objectname) %(refname)", CANDIDATES, RUNS).decode()
+        names: dict[str, str] = {}
+        called: dict[str, str] = {}
+        for sha, ref in map(str.split, listed.splitlines()):
+            name = _name_of(ref)
+            if name and "/" not in name:
+                names[name], called[sha] = sha, name
+            elif name:
+                called.setdefault(sha, name)
         order = sorted(names, key=birth)
         if before is not None:
             if before not in names:
@@ -163,8 +177,65 @@ class HarnessReader:
         if not chosen:
             return []
         revs = "".join(f"{sha}\n" for sha in sorted(chosen))
-        commits = list(read_log(self._git.run(*LOG_ARGUMENTS, "--no-walk", "--stdin", stdin=revs.encode())))
-        return entries_of(commits, {sha: name for name, sha in names.items()}, self.accepted())
+        commits = list(read_log([self._git.run(*LOG_ARGUMENTS, "--no-walk", "--stdin", stdin=revs.encode())]))
+        return entries_of(commits, called, self.accepted())
+
+    def note(self, rev: str) -> dict[str, Any] | None:
+        """The latest score of a rev, older ones under `earlier`; None if it has none.
+
+        Raises:
+            RepoError: no such rev, or it is not a candidate's.
+        """
+        candidate = self.candidate_of(rev)
+        own = self._note(NOTES, self._commit_of(candidate))
+        # Of another run, or our own that a fork has scored too: ours lead.
+        return own if own is not None or "/" not in candidate else self._note(SHARED_NOTES, self._commit_of(candidate))
+
+    def _note(self, ref: str, commit: str) -> dict[str, Any] | None:
+        notes = self._git.get(ref)
+        return NotesTree(self._git.get, self._tree(notes.id)).read(commit) if notes else None
+
+    def blame(self, path: str, rev: str = "accepted") -> list[BlamedLine]:
+        """Each line of a file of a rev, with the proposal that brought it.
+
+        Raises:
+            RepoError: no such rev, or it has no such file.
+        """
+        commit = self._commit_of(self.candidate_of(rev))
+        found = self._git.get(f"{commit}:{path}")
+        if found is None or found.kind != "blob":
+            raise RepoError(f"{rev} has no file {path!r}; it has {', '.join(map(shown, self.files(rev)))}")
+        lines = list(read_porcelain(self._git.run(*BLAME_ARGUMENTS, commit, "--", path)))
+        facts = {sha: self._brought(sha) for sha in {sha for sha, _, _ in lines}}
+        return [BlamedLine(number, text, *facts[sha]) for sha, number, text in lines]
+
+    def _brought(self, sha: str) -> tuple[str, float | None, ScoreChange | None]:
+        try:
+            note = self.note(sha)
+            name = self.candidate_of(sha)
+        except RepoError:
+            return sha, None, None
+        parent = self._git.get(f"{sha}^1")
+        try:
+            above = self.note(parent.id) if parent else None
+        except RepoError:
+            above = None
+        score = (note or {}).get("score")
+        return name, float(score) if isinstance(score, int | float) else None, score_change(note, above)
+
+    def patches(self, entries: Iterable[LineageEntry]) -> dict[str, str]:
+        """Candidate -> its diff to its first parent (all of it for a root), by one git call."""
+        by_sha = {entry.sha: entry.candidate for entry in entries}
+        if not by_sha:
+            return {}
+        out = self._git.run(
+            "log", "--no-walk", "--stdin", "--format=%x00%H", "--patch", "--first-parent", "-m", "--root",
+            "--no-show-signature", "--no-notes", *DIFF_ARGUMENTS,
+            stdin="".join(f"{sha}\n" for sha in by_sha).encode(),
+        )  # fmt: skip
+        # Each line of a file stands behind a sign: none can begin with the NUL that begins a commit.
+        _, *parts = re.split(r"(?m)^\0([0-9a-f]{40})$", out.decode("utf-8", "replace"))
+        return {by_sha[sha]: patch.strip("\n") + "\n" for sha, patch in zip(parts[::2], parts[1::2], strict=True)}
 
     def size(self) -> StoreSize:
         """What the store takes on disk."""
@@ -190,31 +261,35 @@ class HarnessReader:
         if there is not None and there.id == own:
             return name
         listed = self._git.run("for-each-ref", f"--points-at={own}", "--format=%(refname)", RUNS).decode()
-        for ref in listed.splitlines():
-            if foreign := FOREIGN.fullmatch(ref):
-                return f"{foreign[1]}/{foreign[2]}"
+        for foreign in filter(None, map(_name_of, listed.splitlines())):
+            return foreign
         raise RepoError(f"{sha} is no candidate's commit in {shown(self.path)}")
 
     def candidates_with(self, tree: str) -> list[str]:
         """All candidates whose files are exactly this tree, whoever proposed them in whichever run."""
         listed = self._git.run("for-each-ref", "--format=%(tree) %(refname)", CANDIDATES, RUNS).decode()
-        found = []
-        for line in listed.splitlines():
-            there, _, ref = line.partition(" ")
-            if there == tree and ref.startswith(CANDIDATES):
-                found.append(ref.removeprefix(CANDIDATES))
-            elif there == tree and (foreign := FOREIGN.fullmatch(ref)):
-                found.append(f"{foreign[1]}/{foreign[2]}")
+        pairs = (line.partition(" ") for line in listed.splitlines())
+        found = {name for there, _, ref in pairs if there == tree and (name := _name_of(ref))}
         return sorted(found, key=lambda name: ("/" in name, birth(name), name))
 
-    def verify(self, facts: Iterable[tuple[str, str] | tuple[int, str, str]]) -> list[str]:
+    def verify(
+        self,
+        facts: Iterable[tuple[str, str] | tuple[int, str, str]],
+        *,
+        commits: Iterable[tuple[str, CommitFacts]] = (),
+        scores: Iterable[tuple[str, Mapping[str, Any]]] | None = None,
+    ) -> list[str]:
         """Compare the store with what the log says and return the problems in words, none if all is well.
+
+        It changes nothing; notes that are wrong are written anew by `HarnessRepo.rebuild_notes`.
 
         Args:
             facts: (candidate, tree) for each committed candidate, (serial, candidate, tree) for each
                 acceptance, in any order.
+            commits: (candidate, its facts), to compare the trailers too.
+            scores: (candidate, note) of all scores, to compare the notes too; None leaves notes alone.
         """
-        return verification.verify(self._git, facts)
+        return verification.verify(self._git, facts, commits, scores)
 
     def _object(self, name: str) -> GitObject:
         found = self._git.get(name)
@@ -231,6 +306,14 @@ class HarnessReader:
         if found is None:
             raise RepoError(f"there is no candidate {candidate!r} in {shown(self.path)}")
         return found.id
+
+
+def _name_of(ref: str) -> str:
+    """The candidate that a ref is, RUN/ID for another run's; nothing for any other ref."""
+    if ref.startswith(CANDIDATES):
+        return ref.removeprefix(CANDIDATES)
+    foreign = FOREIGN.fullmatch(ref)
+    return f"{foreign[1]}/{foreign[2]}" if foreign else ""
 
 
 def _readings(base: str) -> list[str]:

@@ -9,23 +9,23 @@ What is pulled stays apart in the same way: `refs/whale/runs/*` and `refs/notes/
 remote can change a ref, a note or a commit of the run itself.
 """
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whale.harness_repo.cleanroom import CleanGit, one_line_of, shown
+from whale.harness_repo.cleanroom import CleanGit, GitObject, one_line_of, shown
 from whale.harness_repo.creation import TAGS
 from whale.harness_repo.errors import NameTaken, RefConflict, RepoError
 from whale.harness_repo.lineage import ACCEPTED, CANDIDATES, RUNS, SHARED_NOTES, accepted_history
-from whale.harness_repo.notes import NotesTree, parse, records, sound, union
+from whale.harness_repo.notes import NOTES, NotesTree, parse, records, sound, union
 from whale.harness_repo.transaction import ATTEMPTS, NOTHING, move_refs, store_commit
 
 BRANCHES = "refs/heads/whale/"
-NOTES = "refs/notes/whale"
 INCOMING = "refs/whale/incoming"
-"""Notes that were fetched and are being merged."""
+"""Holds on to notes that were fetched while they are merged."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _MESSAGE = "Scores of several runs, each record by the run that it names\n"
@@ -96,8 +96,7 @@ def push(git: CleanGit, remote: str, run: str) -> Pushed:
         said = _refusal(out, err)
     else:
         raise RepoError(f"{remote} refuses the push: {said}")
-    if git.get(INCOMING) is not None:
-        move_refs(git, {INCOMING: (None, None)})
+    _forget_incoming(git)
     prefix = f"{RUNS}{run}/candidates/"
     return Pushed(
         run=run,
@@ -128,7 +127,8 @@ def pull(git: CleanGit, remote: str, run: str) -> Pulled:
     if specs:
         _fetch(git, place, specs)
     if NOTES in there:
-        _merge_incoming(git, run)
+        _merge_notes(git, run, _fetched(git, there[NOTES], remote))
+        _forget_incoming(git)
     after = _refs(git, RUNS)
     new = [ref for ref in after.keys() - before.keys() if "/candidates/" in ref]
     return Pulled({name: sum(ref.startswith(f"{RUNS}{name}/") for ref in new) for name in others})
@@ -201,9 +201,10 @@ def _notes_to_push(
     git: CleanGit, place: str, run: str, ours: Mapping[str, str], there: Mapping[str, str]
 ) -> str | None:
     """The commit of the remote's notes with ours in them, or None if nothing changes."""
+    theirs = None
     if NOTES in there:
         _fetch(git, place, [f"+{NOTES}:{INCOMING}"])
-    theirs = git.get(INCOMING) if NOTES in there else None
+        theirs = _fetched(git, there[NOTES], place)
     mine = git.get(NOTES)
     if mine is None:
         return None
@@ -223,11 +224,22 @@ def _notes_to_push(
     return store_commit(git, tree, [theirs.id] if theirs else [], 0, _MESSAGE, objects)
 
 
-def _merge_incoming(git: CleanGit, run: str) -> None:
+def _fetched(git: CleanGit, sha: str, remote: str) -> GitObject:
+    """The notes by their id: another process may fetch into the same ref meanwhile."""
+    found = git.get(sha)
+    if found is None:
+        raise RepoError(f"the notes on {remote} were replaced while they were read: try again")
+    return found
+
+
+def _forget_incoming(git: CleanGit) -> None:
+    with contextlib.suppress(RepoError):  # somebody else did
+        if git.get(INCOMING) is not None:
+            move_refs(git, {INCOMING: (None, None)})
+
+
+def _merge_notes(git: CleanGit, run: str, incoming: GitObject) -> None:
     """Unite what was fetched with what was pulled before, and forget records of our own: we have them."""
-    incoming = git.get(INCOMING)
-    if incoming is None:
-        return
     for _ in range(ATTEMPTS):
         old = git.get(SHARED_NOTES)
         notes = NotesTree(git.get, _tree(git, old.id) if old else None)
@@ -236,14 +248,13 @@ def _merge_incoming(git: CleanGit, run: str) -> None:
             if found:
                 notes.write(commit, union(found))
         tree, objects = notes.objects()
-        moves: dict[str, tuple[str | None, str | None]] = {INCOMING: (None, incoming.id)}
-        if old is None or _tree(git, old.id) != tree:
-            # The fetched commit as a parent: the next fetch then brings only what is new.
-            parents = [incoming.id, old.id] if old else [incoming.id]
-            sha = store_commit(git, tree, parents, 0, _MESSAGE, objects)
-            moves[SHARED_NOTES] = (sha, old.id if old else NOTHING)
+        if old is not None and _tree(git, old.id) == tree:
+            return
+        # The fetched commit as a parent: the next fetch then brings only what is new.
+        parents = [incoming.id, old.id] if old else [incoming.id]
+        sha = store_commit(git, tree, parents, 0, _MESSAGE, objects)
         try:
-            move_refs(git, moves)
+            move_refs(git, {SHARED_NOTES: (sha, old.id if old else NOTHING)})
         except RefConflict as error:
             conflict = error
             continue

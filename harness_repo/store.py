@@ -22,14 +22,12 @@ from whale.harness_repo.lineage import (
 )
 from whale.harness_repo.locks import clear_stale_locks
 from whale.harness_repo.message import CommitFacts, check_candidate, compose
-from whale.harness_repo.notes import NotesTree, merge
+from whale.harness_repo.notes import NOTES, NotesTree, merge
 from whale.harness_repo.objects import tree_objects
 from whale.harness_repo.packing import StoreSize
 from whale.harness_repo.reading import HarnessReader
 from whale.harness_repo.sharing import Pulled, Pushed
 from whale.harness_repo.transaction import ATTEMPTS, NOTHING, move_refs, store_commit, store_objects
-
-NOTES = "refs/notes/whale"
 
 
 class HarnessRepo(HarnessReader):
@@ -104,6 +102,17 @@ class HarnessRepo(HarnessReader):
             RepoError: the remote cannot be reached, or a run there was rewritten.
         """
         return sharing.pull(self._git, remote, sharing.check_run_name(run))
+
+    @property
+    def shared_name(self) -> str:
+        """What this run is called on remotes, once it has been said; else nothing."""
+        _, out, _ = self._git.complete("config", "--get", "whale.name")
+        return out.decode("utf-8", "replace").strip()
+
+    @shared_name.setter
+    def shared_name(self, name: str) -> None:
+        if name != self.shared_name:
+            self._git.run("config", "whale.name", name)
 
     def pack(self, *, expire: str = "1.hour.ago") -> StoreSize:
         """Pack objects and refs and return what they take now.

@@ -1,14 +1,21 @@
 """Is the store what the log says? Problems come back in words."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from whale.harness_repo.cleanroom import CleanGit
 from whale.harness_repo.errors import RepoError
 from whale.harness_repo.lineage import CANDIDATES, accepted_history
-from whale.harness_repo.message import one_line, trailers
+from whale.harness_repo.message import CommitFacts, compose, one_line, trailers
+from whale.harness_repo.notes import NOTES, NotesTree, merge, parse
 
 
-def verify(git: CleanGit, facts: Iterable[tuple[str, str] | tuple[int, str, str]]) -> list[str]:
+def verify(
+    git: CleanGit,
+    facts: Iterable[tuple[str, str] | tuple[int, str, str]],
+    commits: Iterable[tuple[str, CommitFacts]] = (),
+    scores: Iterable[tuple[str, Mapping[str, Any]]] | None = None,
+) -> list[str]:
     """The problems of the store in `git` against the facts (see `HarnessRepo.verify`)."""
     problems: list[str] = []
     expected: list[tuple[int, str, str]] = []
@@ -18,6 +25,10 @@ def verify(git: CleanGit, facts: Iterable[tuple[str, str] | tuple[int, str, str]
         else:
             expected.append(fact)
     problems += _history(git, sorted(expected))
+    for candidate, said in commits:
+        problems += _trailers(git, candidate, said)
+    if scores is not None:
+        problems += _notes(git, scores)
     # Content last: git's own check names every damaged or missing object.
     return problems + _objects(git)
 
@@ -39,6 +50,43 @@ def _candidate(git: CleanGit, candidate: str, tree: str) -> list[str]:
     if trailers(message).get("Candidate") != candidate:
         problems.append(f"{candidate}: its ref names another commit, {commit.id}")
     return problems
+
+
+def _trailers(git: CleanGit, candidate: str, facts: CommitFacts) -> list[str]:
+    try:
+        commit = git.get(CANDIDATES + candidate)
+    except RepoError:
+        return []  # named already
+    if commit is None:
+        return []
+    found = trailers(commit.data.decode("utf-8", "replace").partition("\n\n")[2])
+    expected = trailers(compose(candidate, facts))
+    if "Position" not in found:
+        expected.pop("Position", None)  # a commit that was made before positions were said
+    return [
+        f"{candidate}: its Whale-{key} is {found.get(key, '')!r}, the log says {expected.get(key, '')!r}"
+        for key in sorted(found.keys() | expected.keys())
+        if found.get(key) != expected.get(key)
+    ]
+
+
+def _notes(git: CleanGit, scores: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    expected: dict[str, dict[str, Any]] = {}
+    for candidate, note in scores:
+        expected[candidate] = merge(expected.get(candidate), note)
+    try:
+        old = git.get(f"{NOTES}^{{tree}}")
+        found = {commit: git.get(blob) for commit, blob in NotesTree(git.get, old.id if old else None).listed().items()}
+        holders = [(c, sha.id) for c in expected if (sha := git.get(CANDIDATES + c)) is not None]
+        holders += [(a.candidate, a.sha) for a in accepted_history(git) if a.candidate in expected]
+    except RepoError as error:
+        return [f"notes: {error}"]
+    wrong = {
+        candidate: None
+        for candidate, sha in holders
+        if (blob := found.get(sha)) is None or parse(blob.data.decode("utf-8", "replace")) != expected[candidate]
+    }
+    return [f"{candidate}: its note is not what the log says: `whale resume` writes it anew" for candidate in wrong]
 
 
 def _history(git: CleanGit, expected: Sequence[tuple[int, str, str]]) -> list[str]:

@@ -133,6 +133,45 @@ def test_a_real_sigkill_loses_no_candidate_that_was_reported(repo: HarnessRepo, 
         assert again.verify([(name, again.tree_id(name)) for name in found]) == []
 
 
+def _children(pid: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(words[1]) == pid:
+            found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="children are found through /proc")
+@pytest.mark.parametrize("after", range(8))
+def test_a_sigkill_of_the_writer_and_of_its_git_at_any_moment_is_made_good(repo: HarnessRepo, after: int) -> None:
+    """The moment is `after` git processes: each is killed as soon as it is seen, wherever it is."""
+    command = [sys.executable, "-c", WRITER, str(repo.path), "w", "2"]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    seen: set[int] = set()
+    while writer.poll() is None and len(seen) <= after:
+        seen.update(_children(writer.pid))
+    writer.send_signal(signal.SIGSTOP)
+    for child in _children(writer.pid):
+        os.kill(child, signal.SIGKILL)
+    writer.kill()
+    assert writer.stdout is not None
+    reported = writer.stdout.read().split()
+    writer.wait()
+    with HarnessRepo.open(repo.path, exclusive=True) as again:
+        entries = {entry.candidate for entry in again.lineage()}
+        assert set(reported) <= entries
+        assert again.verify([(name, again.tree_id(name)) for name in entries]) == []
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # goes on, and ends as if it had not been killed
+    assert {entry.candidate for entry in repo.lineage()} == {
+        f"{name}-{at}" for name in ("w", "shared") for at in (0, 1)
+    }
+    assert repo.verify([]) == []
+
+
 def test_two_processes_at_once_lose_neither_a_candidate_nor_a_score(repo: HarnessRepo) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(repo.path), name, "5"], stdout=subprocess.DEVNULL)

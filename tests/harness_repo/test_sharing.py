@@ -141,6 +141,9 @@ def test_a_candidate_of_another_run_can_be_a_parent(machine: Machine, remote: Pa
     tree = ann.write_tree({"harness.py": b"both\n"})
     ann.propose("c002-i01-m0", tree, ["c001-i01-m0", "bob/c001-i01-m0"], facts(2, 1))
     assert ann.lineage(runs=True)[-1].parents == ("c001-i01-m0", "bob/c001-i01-m0")
+    (own,) = [e for e in ann.lineage() if e.candidate == "c002-i01-m0"]
+    assert own == ann.lineage(runs=True)[-1] == ann.page(1)[0]
+    assert [e.candidate for e in ann.lineage()] == ["h0", "c001-i01-m0", "c002-i01-m0"]
     assert ann.push(str(remote), run="ann").candidates == 3
     # Back on the other machine it stands below what it came from.
     bob.pull(str(remote), run="bob")
@@ -231,6 +234,23 @@ def test_rebuilding_the_notes_from_the_log_keeps_what_was_pulled(machine: Machin
     before = ann.lineage(runs=True)
     ann.rebuild_notes([("h0", SCORE), ("c001-i01-m0", SCORE | {"score": 0.75, "cycle": 1})])
     assert ann.lineage(runs=True) == before
+
+
+def test_an_acceptance_that_another_run_forged_is_none_of_ours(machine: Machine, remote: Path, facts: Facts) -> None:
+    ann, bob = machine("ann"), machine("bob")
+    h0 = ann.resolve("h0")
+    _git(bob.path, "fetch", "-q", str(ann.path), h0)
+    forged = "accept h0\n\nWhale-Run: ann\nWhale-Candidate: h0\nWhale-Serial: 77\n"
+    user = ("-c", "user.name=b", "-c", "user.email=b@b")
+    sha = _git(bob.path, *user, "commit-tree", "-p", h0, "-m", forged, bob.tree_id("h0")).strip()
+    child = _git(bob.path, *user, "commit-tree", "-p", sha, "-m", "x", bob.tree_id("accepted")).strip()
+    _git(bob.path, "update-ref", "refs/whale/candidates/c009-i01-m0", child)
+    bob.push(str(remote), run="bob")
+    ann.pull(str(remote), run="ann")
+    tree = ann.write_tree({"harness.py": b"child of the forgery\n"})
+    ann.propose("c002-i01-m0", tree, ["bob/c009-i01-m0"], facts(2, 1))
+    assert {e.candidate: e.serials for e in ann.lineage(runs=True)}["h0"] == (0,)
+    assert {e.candidate: e.serials for e in ann.lineage()}["h0"] == (0,)
 
 
 def test_nothing_on_a_remote_changes_the_run_that_pulls(machine: Machine, remote: Path) -> None:

@@ -1,6 +1,7 @@
 """`verify` names what is wrong, and is silent when nothing is."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,37 @@ def test_an_accepted_history_that_differs_is_named(
     assert repo.verify([(0, "h0", h0), (1, "x1", one)]) == ["accepted: acceptance 1 (x1) is missing"]
     plain_git("update-ref", "-d", "refs/heads/accepted")
     assert repo.verify([(0, "h0", h0)]) == ["accepted: acceptance 0 (h0) is missing"]
+
+
+def test_a_trailer_that_the_log_does_not_say_is_named(
+    repo: HarnessRepo, propose: Propose, facts: Facts, plain_git: Plain
+) -> None:
+    tree = propose("h0", cycle=1, title="First")
+    said = facts(1, title="First")
+    assert repo.verify([("h0", tree)], commits=[("h0", said)]) == []
+    # Made before commits said their position: not a problem.
+    assert repo.verify([], commits=[("h0", replace(said, log_position=3))]) == []
+    assert repo.verify([], commits=[("h0", replace(said, event_hash="ef" * 32, cycle=2))]) == [
+        "h0: its Whale-Cycle is '1', the log says '2'",
+        f"h0: its Whale-Event is '{'ab' * 32}', the log says '{'ef' * 32}'",
+    ]
+
+
+def test_a_note_that_the_log_does_not_say_is_named_and_rebuilding_mends_it(
+    repo: HarnessRepo, propose: Propose, facts: Facts, plain_git: Plain
+) -> None:
+    scores = [(name, {"score": 0.5, "weights": "w"}) for name in ("h0", "x1")]
+    tree = propose("h0")
+    propose("x1", "h0")
+    repo.accept(0, "h0", tree, facts())
+    repo.rebuild_notes(scores)
+    assert repo.verify([(0, "h0", tree)], scores=scores) == []
+    top = repo.resolve("accepted")
+    plain_git("-c", "user.name=u", "-c", "user.email=u@u", "notes", "--ref=whale", "remove", top)
+    plain_git("-c", "user.name=u", "-c", "user.email=u@u", "notes", "--ref=whale", "add", "-f", "-m",
+              '{"score":0.9,"weights":"w"}', repo.resolve("x1"))  # fmt: skip
+    assert sorted(repo.verify([(0, "h0", tree)], scores=scores)) == [
+        f"{name}: its note is not what the log says: `whale resume` writes it anew" for name in ("h0", "x1")
+    ]
+    repo.rebuild_notes(scores)
+    assert repo.verify([(0, "h0", tree)], scores=scores) == []

@@ -193,14 +193,22 @@ def status(
 @app.command(rich_help_panel="See")
 def lineage(
     run: Run,
+    form: Annotated[str, typer.Option("--format", "-f", help="tree, dot, html or json.")] = "tree",
     json: Json = False,
     accepted: Annotated[bool, typer.Option("--accepted", help="Accepted harnesses only.")] = False,
     cycle: Annotated[int | None, typer.Option("--cycle", help="One cycle only.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="The newest N only.")] = None,
+    before: Annotated[str | None, typer.Option("--before", metavar="ID", help="The newest before this one.")] = None,
+    all_runs: Annotated[bool, typer.Option("--all-runs", help="With what was pulled from other runs.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
 ) -> None:
     """Show every proposed harness, its parents, score and fate."""
-    from whale.cli import read_commands
+    from whale.cli import lineage_commands
 
-    read_commands.lineage(run, json, accepted, cycle)
+    lineage_commands.lineage(
+        run, "json" if json else form, accepted=accepted, cycle=cycle, limit=limit, before=before,
+        all_runs=all_runs, output=output,
+    )  # fmt: skip
 
 
 @app.command(rich_help_panel="See")
@@ -208,12 +216,26 @@ def diff(
     run: Run,
     a: Annotated[str, typer.Argument(help="A harness: candidate id, accepted~1, c003, a commit.")] = "accepted~1",
     b: Annotated[str, typer.Argument(help="Another one.")] = "accepted",
+    side_by_side: Annotated[bool, typer.Option("--side-by-side", "-y", help="Old left, new right.")] = False,
     json: Json = False,
 ) -> None:
     """Show what changed between two harnesses; default: the last accepted change."""
-    from whale.cli import read_commands
+    from whale.cli import lineage_commands
 
-    read_commands.diff(run, a, b, json)
+    lineage_commands.diff(run, a, b, json, side_by_side)
+
+
+@app.command(rich_help_panel="See")
+def blame(
+    run: Run,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file of the harness, such as prompts/system.md.")],
+    at: Annotated[str, typer.Option("--at", metavar="HARNESS", help="The harness.")] = "accepted",
+    json: Json = False,
+) -> None:
+    """Show which proposal brought each line, and what it did to the score."""
+    from whale.cli import lineage_commands
+
+    lineage_commands.blame(run, file, at, json)
 
 
 @app.command(rich_help_panel="See")
@@ -224,9 +246,25 @@ def show(
     rollouts: Annotated[int, typer.Option("--rollouts", help="Also show so many of its rollouts.")] = 0,
 ) -> None:
     """Show a harness: its facts, its scores, its files, and rollouts."""
-    from whale.cli import read_commands
+    from whale.cli import show_command
 
-    read_commands.show(run, harness, json, rollouts)
+    show_command.show(run, harness, json, rollouts)
+
+
+@app.command(rich_help_panel="See")
+def score(
+    run: Run,
+    commit: Annotated[str, typer.Argument(help="A harness or commit; HEAD is what is checked out here.")] = "accepted",
+    least: Annotated[
+        float | None,
+        typer.Option("--min", help="For `git bisect run`: exit 0 if at least this, 1 if less, 125 if it has none."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show a harness's recorded score, or judge it for `git bisect run`."""
+    from whale.cli import store_commands
+
+    store_commands.score(run, commit, least, json)
 
 
 @app.command(rich_help_panel="See")
@@ -321,6 +359,36 @@ def events_rebuild(
     from whale.cli import events_commands
 
     events_commands.rebuild(run, into, follow, quiet)
+
+
+# --- share ---
+
+Remote = Annotated[str, typer.Argument(metavar="REMOTE", help="A Git remote: a folder, a URL or a name.")]
+As = Annotated[str | None, typer.Option("--as", metavar="NAME", help="This run's name there; it is remembered.")]
+
+
+@app.command(rich_help_panel="Share")
+def push(run: Run, remote: Remote, as_: As = None, json: Json = False) -> None:
+    """Bring a run's harnesses, scores and lineage to any Git remote, beside those of other runs."""
+    from whale.cli import store_commands
+
+    store_commands.push(run, remote, as_, json)
+
+
+@app.command(rich_help_panel="Share")
+def pull(run: Run, remote: Remote, as_: As = None, json: Json = False) -> None:
+    """Fetch the harnesses, scores and lineage of other runs; nothing of this run changes."""
+    from whale.cli import store_commands
+
+    store_commands.pull(run, remote, as_, json)
+
+
+@app.command(rich_help_panel="Machine")
+def pack(run: Run, json: Json = False) -> None:
+    """Pack a run's harness store, so that thousands of candidates stay small."""
+    from whale.cli import store_commands
+
+    store_commands.pack(run, json)
 
 
 # --- machine ---
