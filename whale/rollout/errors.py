@@ -22,5 +22,9 @@ class ToolFault(RolloutFault):
     """A domain's tool returned what is not JSON."""
 
 
+class VerifierFault(RolloutFault):
+    """What judges an answer outside of this process did not do its work; the answer has no verdict."""
+
+
 class SandboxUnavailable(WhaleError):
     """No permitted sandbox tier works on this machine."""
