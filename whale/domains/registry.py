@@ -57,6 +57,13 @@ def load_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
     return cast(Domain, domain)
 
 
+def preflight(domain: Domain) -> None:
+    """Have a domain that depends on services try them. Raises a WhaleError where one does not answer."""
+    attempt = getattr(domain, "preflight", None)
+    if attempt is not None:
+        attempt()
+
+
 def _plugged_in() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 

@@ -1,10 +1,10 @@
-"""Read the files of a harness that a package ships."""
+"""A harness tree that is shipped with a domain."""
 
 from importlib.resources.abc import Traversable
 
 
 def read_tree(folder: Traversable, prefix: str = "") -> dict[str, bytes]:
-    """The files below a folder, by path, without caches."""
+    """The files below a package's folder, by path, without caches."""
     tree: dict[str, bytes] = {}
     for entry in sorted(folder.iterdir(), key=lambda item: item.name):
         if entry.is_dir():

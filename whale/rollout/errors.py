@@ -19,7 +19,7 @@ class MachineFault(RolloutFault):
 
 
 class ToolFault(RolloutFault):
-    """A domain's tool returned what is not JSON."""
+    """A domain's tool failed, or returned what is not JSON."""
 
 
 class VerifierFault(RolloutFault):

@@ -14,8 +14,8 @@ from whale.domains.math.templates import Template, Words, load_templates
 
 SHARES: Mapping[Split, int] = {"weight": 55, "harness": 15, "validation": 15, "test": 15}
 """Percent of the problems of a template that each split owns; test owns all of a new template."""
-MAX_TRIES = 20_000
-TRIES_PER_TEMPLATE = 1_000
+MAX_TRIES = 3_000
+TRIES_PER_TEMPLATE = 100
 _SLOT = re.compile(r"\{(\w+)\}")
 
 

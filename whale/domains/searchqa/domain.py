@@ -8,7 +8,7 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
-from whale.domains.base import SPLITS, Split, Task, ToolFunction, Verdict
+from whale.domains.base import SPLITS, Domain, Split, Task, ToolFunction, Verdict
 from whale.domains.searchqa import retrieval, splits, verifier
 from whale.domains.searchqa.facts import load_facts
 from whale.domains.searchqa.leak import LeakCheck
@@ -171,6 +171,17 @@ def _task(question: Question) -> Task:
     return Task(question.id, {"question": question.text}, private, question.group)
 
 
-def create(options: Mapping[str, Any]) -> SearchQADomain:
-    """The registry's factory; raises UsageError for options that are unknown or out of range."""
-    return SearchQADomain(SearchQAOptions.parse(options))
+def create(options: Mapping[str, Any]) -> Domain:
+    """The registry's factory; `size` is "embedded" (the default) or "paper".
+
+    Raises UsageError for options that are unknown or out of range.
+    """
+    given = dict(options)
+    size = given.pop("size", "embedded")
+    if size == "paper":
+        from whale.domains.searchqa.paper.domain import PaperOptions, PaperSearchQA
+
+        return PaperSearchQA(PaperOptions.parse(given))
+    if size != "embedded":
+        raise UsageError(f"searchqa: size must be embedded or paper, not {size!r}")
+    return SearchQADomain(SearchQAOptions.parse(given))
