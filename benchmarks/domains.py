@@ -127,8 +127,9 @@ def run(
 def show(trajectories: Sequence[Trajectory], tasks: Sequence[Task]) -> None:
     by_id = {task.id: task for task in tasks}
     for trajectory in trajectories:
-        print(f"--- {trajectory.task_id}: reward {trajectory.reward:g}, {trajectory.status} {trajectory.reason}\n"
-              f"{dict(by_id[trajectory.task_id].public)} -> {by_id[trajectory.task_id].private}", file=sys.stderr)  # fmt: skip
+        task = by_id[trajectory.task_id]
+        print(f"--- {task.id}: reward {trajectory.reward:g}, {trajectory.status} {trajectory.reason}", file=sys.stderr)
+        print(f"    {dict(task.public)} -> {dict(task.private)}", file=sys.stderr)
         for turn in trajectory.turns:
             print(f"    [{turn.prefix}]{turn.text!r} ({turn.finish_reason})", file=sys.stderr)
 

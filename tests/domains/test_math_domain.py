@@ -48,7 +48,7 @@ def test_the_domain_is_found_by_its_name_and_has_the_sizes_asked_for() -> None:
     ],
 )
 def test_a_wrong_option_is_one_clear_line(options: dict[str, Any], reason: str) -> None:
-    with pytest.raises(UsageError, match="^math: ") as caught:
+    with pytest.raises(UsageError, match=r"^math: ") as caught:
         create(options)
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)

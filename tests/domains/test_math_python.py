@@ -87,7 +87,7 @@ def test_the_same_program_gives_the_same_output(tool: PythonTool) -> None:
 
 @pytest.mark.parametrize("code", [None, 3, "", "  \n", "x" * (MAX_CODE + 1), ["print(1)"]])
 def test_what_is_no_program_is_refused_with_a_reason(tool: PythonTool, code: object) -> None:
-    with pytest.raises(ValueError, match="^python: code must"):
+    with pytest.raises(ValueError, match=r"^python: code must"):
         tool.run(code)
 
 

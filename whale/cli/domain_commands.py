@@ -26,7 +26,11 @@ def new_domain(name: str, force: bool) -> None:
     """Write NAME.py, its test and a config; all three work as they are."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise UsageError(f"domains new {name!r}: give a name of small letters, digits and _ that begins with a letter")
-    written = {Path(f"{name}.py"): "domain.txt", Path(f"test_{name}.py"): "test.txt", Path(f"{name}.toml"): "config.txt"}
+    written = {
+        Path(f"{name}.py"): "domain.txt",
+        Path(f"test_{name}.py"): "test.txt",
+        Path(f"{name}.toml"): "config.txt",
+    }
     for path in written:
         if path.exists() and not force:
             raise UsageError(f"{path}: is there already; --force overwrites it")

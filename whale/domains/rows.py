@@ -79,9 +79,11 @@ def _read(path: Path) -> Iterator[dict[str, Any]]:
                 raise ValueError("it holds no list of rows")
             yield from rows
         elif path.name.endswith((".jsonl", ".jsonl.gz")):
-            with gzip.open(path, "rt", encoding="utf-8") if path.name.endswith(".gz") else path.open(
-                encoding="utf-8"
-            ) as lines:
+            with (
+                gzip.open(path, "rt", encoding="utf-8")
+                if path.name.endswith(".gz")
+                else path.open(encoding="utf-8") as lines
+            ):
                 yield from (json.loads(line) for line in lines if line.strip())
         else:
             raise ValueError(f"give one of {', '.join(SUFFIXES)}")

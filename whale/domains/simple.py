@@ -186,7 +186,7 @@ def _split(name: str, rows: list[Row]) -> dict[Split, list[Row]]:
     start = 0.0
     for split in SPLITS:
         end = start + SHARES[split]
-        owner |= {key: split for key in keys[round(start * len(keys)) : round(end * len(keys))]}
+        owner |= dict.fromkeys(keys[round(start * len(keys)) : round(end * len(keys))], split)
         start = end
     result: dict[Split, list[Row]] = {split: [] for split in SPLITS}
     for row in sorted(rows, key=lambda row: digest(name, "row", normalise(row["question"]))):

@@ -67,7 +67,9 @@ class _OpenAI:
         try:
             import openai
         except ImportError:
-            raise UsageError("judge: the provider openai needs its package: pip install 'whale-evolve[judge]'") from None
+            raise UsageError(
+                "judge: the provider openai needs its package: pip install 'whale-evolve[judge]'"
+            ) from None
         self._options = options
         self._error = openai.OpenAIError
         self._client = openai.OpenAI(

@@ -1,1 +1,1 @@
-"""Math: graded word problems (embedded) or competition problems (paper), a Python tool, the `\\boxed{}` verifier."""
+r"""Math: graded word problems (embedded) or competition problems (paper), a Python tool, the `\\boxed{}` verifier."""

@@ -1,4 +1,4 @@
-"""Find the answer that the model put into `\\boxed{}`."""
+r"""Find the answer that the model put into `\\boxed{}`."""
 
 from whale.rollout.types import Completion
 
@@ -8,7 +8,7 @@ WINDOW = 100
 
 
 def boxed_answer(completion: Completion, window: int = WINDOW) -> str | None:
-    """The content of the last `\\boxed{...}` in the last `window` characters, if the model sampled it; else None.
+    r"""The content of the last `\\boxed{...}` in the last `window` characters, if the model sampled it; else None.
 
     As in DAPO's strict check it is the last opening that counts, even where it is never closed, and braces
     nest. The opening may stand in the harness's prefix; of the content, only blanks may. One pass, linear.

@@ -1,4 +1,4 @@
-"""Math as a domain: splits, the Python tool, the `\\boxed{}` verifier and h0."""
+r"""Math as a domain: splits, the Python tool, the `\\boxed{}` verifier and h0."""
 
 import hashlib
 import json
@@ -28,6 +28,10 @@ from whale.rollout.types import Completion
 VERSION = "math-1"
 """Part of the fingerprint: other rules of verification, or another tool, are another domain."""
 LEVELS = (1, 2, 3, 4)
+SIZES: Mapping[str, Mapping[Split, int | None]] = {
+    "embedded": {"weight": 1000, "harness": 128, "validation": 256, "test": 256},
+    "paper": {"weight": None, "harness": 256, "validation": 256, "test": None},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,17 @@ class MathOptions:
     verifier: VerifierName = "strict"
     levels: tuple[int, ...] = (1, 2)
     """Steps of the generated problems; each split has as many of each level."""
-    weight: int = 1000
-    harness: int = 128
-    validation: int = 256
-    test: int = 256
+    weight: int | None = None
+    """Sizes of the splits. None: 1,000, 128, 256 and 256 generated problems; or all problems of the paper's
+    training set that 256 each for harness and validation leave, and both test sets."""
+    harness: int | None = None
+    validation: int | None = None
+    test: int | None = None
+    """With size = "paper": of each test set."""
+    train: str = ""
+    """With size = "paper": another place of the training problems than the hub, a file or folder."""
+    aime24: str = ""
+    aime25: str = ""
     seed: int = 0
     """Of the choice inside a split; which problem belongs to which split is fixed."""
     allow_unsandboxed: bool = False
@@ -53,10 +64,17 @@ class MathOptions:
             raise UsageError(f"math: size must be embedded or paper, not {self.size!r}")
         if self.verifier not in VERIFIERS:
             raise UsageError(f"math: verifier must be {' or '.join(VERIFIERS)}, not {self.verifier!r}")
-        for name in (*SPLITS, "seed"):
+        for name in SPLITS:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or (name != "seed" and value < 1):
-                raise UsageError(f"math: {name} must be a whole number{' above 0' * (name != 'seed')}, not {value!r}")
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise UsageError(f"math: {name} must be a whole number above 0, not {value!r}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise UsageError(f"math: seed must be a whole number, not {self.seed!r}")
+        for name in ("train", "aime24", "aime25"):
+            if not isinstance(getattr(self, name), str):
+                raise UsageError(f"math: {name} must be a file, a folder or a data set's name")
+            if getattr(self, name) and self.size == "embedded":
+                raise UsageError(f"math: {name} belongs to size = 'paper'")
         if not self.levels or any(level not in LEVELS for level in self.levels):
             raise UsageError(f"math: levels must be some of {list(LEVELS)}, not {list(self.levels)}")
         if len(set(self.levels)) < len(self.levels):
@@ -77,6 +95,11 @@ class MathOptions:
                 raise UsageError(f"math: levels must be a list such as [1, 2], not {given['levels']!r}")
             given["levels"] = tuple(given["levels"])
         return cls(**given)
+
+    def sizes(self) -> dict[Split, int | None]:
+        """How many tasks each split gets; None keeps all there are."""
+        given: dict[Split, int | None] = {split: getattr(self, split) for split in SPLITS}
+        return {split: SIZES[self.size][split] if size is None else size for split, size in given.items()}
 
 
 class MathDomain:
@@ -113,15 +136,16 @@ class MathDomain:
         return self._fingerprint
 
     def h0(self) -> Mapping[str, bytes]:
-        """The initial harness: two worked examples, one turn, no tool."""
-        return read_tree(files("whale.domains.math").joinpath("h0"))
+        """The initial harness: one turn, no tool; two worked examples for the generated problems."""
+        package = "whale.domains.math" if self.options.size == "embedded" else "whale.domains.math.paper"
+        return read_tree(files(package).joinpath("h0"))
 
     def tools(self, task: Task) -> Mapping[str, ToolFunction]:
         """`python(code)`: {"output", "error"} of a program in the sandbox; see `PythonTool`."""
         return {"python": with_budget(self._python)}
 
     def verify(self, task: Task, completion: Completion) -> Verdict:
-        """Judge what the model put into `\\boxed{}`; see `verifier`."""
+        r"""Judge what the model put into `\\boxed{}`; see `verifier`."""
         answer = task.private["answer"]
         if self._equivalence is None:
             return verify_strict(answer, completion)
@@ -151,15 +175,22 @@ class MathDomain:
 
 def embedded_tasks(options: MathOptions) -> dict[Split, tuple[Task, ...]]:
     """The generated problems as tasks. Raises UsageError where a split is asked for more than there are."""
+    sizes = options.sizes()
     try:
         return {
-            split: tuple(
-                map(_task, draw_problems(split, getattr(options, split), options.levels, options.seed)),
-            )
+            split: tuple(map(_task, draw_problems(split, sizes[split] or 0, options.levels, options.seed)))
             for split in SPLITS
         }
     except NotEnoughProblems as error:
         raise UsageError(f"math: {error}; ask for fewer, or for more levels") from None
+
+
+def paper_tasks(options: MathOptions) -> dict[Split, tuple[Task, ...]]:
+    """The paper's data sets as tasks. Raises UsageError or WhaleError where one is not there."""
+    from whale.domains.math.paper.data import TESTS, TRAIN, load_tasks
+
+    tests = {name: getattr(options, name) or source for name, (source, _) in TESTS.items()}
+    return load_tasks(options.train or TRAIN, tests, options.sizes(), options.seed)
 
 
 def _task(problem: Problem) -> Task:
@@ -175,4 +206,4 @@ def _task(problem: Problem) -> Task:
 def create(options: Mapping[str, Any]) -> MathDomain:
     """The registry's factory; raises UsageError for options that are unknown or out of range."""
     parsed = MathOptions.parse(options)
-    return MathDomain(parsed, embedded_tasks(parsed))
+    return MathDomain(parsed, embedded_tasks(parsed) if parsed.size == "embedded" else paper_tasks(parsed))

@@ -1,4 +1,4 @@
-"""The verifiers: DAPO's strict `\\boxed{}` match, or mathematical equivalence by math-verify."""
+r"""The verifiers: DAPO's strict `\\boxed{}` match, or mathematical equivalence by math-verify."""
 
 import re
 from typing import Literal, Protocol
@@ -25,7 +25,7 @@ class Equivalence(Protocol):
 
 
 def verify_strict(answer: str, completion: Completion) -> Verdict:
-    """Reward 1 if the content of the last `\\boxed{}` is exactly the reference, character by character.
+    r"""Reward 1 if the content of the last `\\boxed{}` is exactly the reference, character by character.
 
     Metrics: "format" (there is a closed box that is not blank, sampled by the model).
     """
@@ -36,7 +36,7 @@ def verify_strict(answer: str, completion: Completion) -> Verdict:
 
 
 def verify_equivalent(answer: str, completion: Completion, equivalence: Equivalence) -> Verdict:
-    """Reward 1 if the boxed expression equals the reference mathematically: `\\frac{1}{2}` is 0.5.
+    r"""Reward 1 if the boxed expression equals the reference mathematically: `\\frac{1}{2}` is 0.5.
 
     Metrics: "format", and "strict" (whether the strict check passes it too).
     """

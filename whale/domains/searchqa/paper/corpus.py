@@ -1,8 +1,9 @@
-"""A corpus of passages too large for memory: JSON lines, read by their number.
+r"""A corpus of passages too large for memory: JSON lines, read by their number.
 
 The format of wiki-18 as used with E5: {"id": ..., "contents": "\\"Title\\"\\nText"}; {"title", "text"} works too.
 """
 
+import contextlib
 import json
 import mmap
 from pathlib import Path
@@ -61,10 +62,8 @@ class Corpus:
         starts = np.concatenate(parts)
         if starts[-1] != size:
             starts = np.append(starts, size)
-        try:
+        with contextlib.suppress(OSError):  # a read-only folder: found again each time
             np.save(kept, starts)
-        except OSError:
-            pass  # a read-only folder: found again each time
         return starts
 
 

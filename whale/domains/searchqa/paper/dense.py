@@ -59,13 +59,14 @@ class E5Encoder:
 
 
 class DenseRetriever:
-    """Inner products over a FAISS index whose row i is the corpus's line i. The encoder loads with the first search."""
+    """Inner products over a FAISS index whose row i is the corpus's line i. The encoder loads at the first search."""
 
     def __init__(self, corpus: Corpus, index: Path, encoder: str = ENCODER, device: str = "cpu") -> None:
         faiss = _faiss()
         if not index.is_file():
             raise UsageError(
-                f"{index}: no such index; `python -m whale.domains.searchqa.paper.dense {corpus.path} {index}` builds it"
+                f"{index}: no such index; this builds it: "
+                f"python -m whale.domains.searchqa.paper.dense {corpus.path} {index}"
             )
         try:
             self._index = faiss.read_index(str(index), faiss.IO_FLAG_MMAP)

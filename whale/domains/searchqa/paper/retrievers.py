@@ -104,6 +104,6 @@ class RemoteRetriever:
     def _passages(self, response: Any) -> list[Passage]:
         try:
             found = response.json()["result"][0]
-            return [passage_of(item["document"] if "document" in item else item) for item in found]
+            return [passage_of(item.get("document", item)) for item in found]
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise ToolFault(f"the retrieval service {self.url} speaks another protocol: {error!r}") from None
