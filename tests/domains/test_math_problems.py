@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -13,10 +14,11 @@ from whale.domains.math.problems import NotEnoughProblems, Problem, draw_problem
 from whale.domains.math.templates import load_templates
 from whale.errors import UsageError
 
-SIZES = {"weight": 400, "harness": 120, "validation": 120, "test": 240}
+SIZES = {"weight": 200, "harness": 80, "validation": 80, "test": 160}
 TEMPLATES = {template.id: template for template in load_templates()[0]}
 
 
+@cache
 def drawn(seed: int = 0) -> dict[str, tuple[Problem, ...]]:
     return {split: draw_problems(split, SIZES[split], (1, 2, 3, 4), seed) for split in SPLITS}
 
@@ -80,7 +82,7 @@ def test_templates_are_well_formed() -> None:
         assert {t.new for t in templates if t.level == level} == {False, True}
 
 
-@settings(max_examples=30)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(min_value=0, max_value=10**6), st.sampled_from(SPLITS))
 def test_a_drawn_problem_belongs_to_the_split_that_it_was_drawn_for(seed: int, split: str) -> None:
     for problem in draw_problems(split, 8, (1, 2), seed):  # type: ignore[arg-type]  # one of SPLITS
@@ -101,4 +103,4 @@ def test_asking_for_more_problems_than_there_are_is_refused_in_one_line() -> Non
         create({"harness": 100_000})
 
 
-EXPECTED = [("price", (15, 6), 90), ("boxes-minus", (7, 9, 27), 36), ("pages-left", (95, 35), 60)]
+EXPECTED = [("price", (9, 4), 36), ("more-together", (19, 5), 43), ("get-more", (8, 10), 18)]

@@ -9,8 +9,9 @@ from whale.domains.base import Task
 
 def majority_answer(training: Sequence[Task], tasks: Sequence[Task]) -> float:
     """Success of always giving the most frequent answer of the training tasks."""
-    answer = Counter(task.private["answer"] for task in training).most_common(1)[0][0]
-    return sum(task.private["answer"] == answer for task in tasks) / len(tasks)
+    answer: str = Counter(task.private["answer"] for task in training).most_common(1)[0][0]
+    right = sum(bool(task.private["answer"] == answer) for task in tasks)
+    return right / len(tasks)
 
 
 def random_operation(tasks: Sequence[Task]) -> float:

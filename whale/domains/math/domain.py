@@ -70,11 +70,11 @@ class MathOptions:
                 raise UsageError(f"math: {name} must be a whole number above 0, not {value!r}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise UsageError(f"math: seed must be a whole number, not {self.seed!r}")
-        for name in ("train", "aime24", "aime25"):
-            if not isinstance(getattr(self, name), str):
-                raise UsageError(f"math: {name} must be a file, a folder or a data set's name")
-            if getattr(self, name) and self.size == "embedded":
-                raise UsageError(f"math: {name} belongs to size = 'paper'")
+        for source in ("train", "aime24", "aime25"):
+            if not isinstance(getattr(self, source), str):
+                raise UsageError(f"math: {source} must be a file, a folder or a data set's name")
+            if getattr(self, source) and self.size == "embedded":
+                raise UsageError(f"math: {source} belongs to size = 'paper'")
         if not self.levels or any(level not in LEVELS for level in self.levels):
             raise UsageError(f"math: levels must be some of {list(LEVELS)}, not {list(self.levels)}")
         if len(set(self.levels)) < len(self.levels):

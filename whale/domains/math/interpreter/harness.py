@@ -37,11 +37,14 @@ class Interpreter(Harness):
 def execute(code: str) -> None:
     """Run the statements; print the value of a last expression, as an interactive session does."""
     tree = ast.parse(code)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last = tree.body[-1] if tree.body else None
+    shown = last.value if isinstance(last, ast.Expr) else None
+    if shown is not None:
+        tree.body.pop()
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(tree, "program", "exec"), names)
-    if last is not None:
-        value = eval(compile(ast.Expression(last.value), "program", "eval"), names)
+    if shown is not None:
+        value = eval(compile(ast.Expression(shown), "program", "eval"), names)
         if value is not None:
             print(value if isinstance(value, str) else repr(value))
 

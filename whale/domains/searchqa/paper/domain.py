@@ -70,9 +70,9 @@ class PaperOptions:
         if self.retrieval not in RETRIEVALS:
             raise UsageError(f"searchqa: retrieval must be {', '.join(RETRIEVALS)}, not {self.retrieval!r}")
         needed = {"remote": ("url",), "bm25": ("corpus",), "dense": ("corpus", "index")}[self.retrieval]
-        for name in needed:
-            if not getattr(self, name):
-                raise UsageError(f"searchqa: retrieval = {self.retrieval!r} needs {name}")
+        for option in needed:
+            if not getattr(self, option):
+                raise UsageError(f"searchqa: retrieval = {self.retrieval!r} needs {option}")
         unknown = sorted(set(self.test_sets) - set(TEST_SETS))
         if unknown or not self.test_sets:
             raise UsageError(f"searchqa: test_sets must be some of {', '.join(TEST_SETS)}, not {list(self.test_sets)}")
