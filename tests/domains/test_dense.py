@@ -15,7 +15,8 @@ from whale.errors import UsageError
 def tiny_encoder(folder: Path, width: int = 16) -> Path:
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
-    letters = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz:.", *map("##{}".format, "abcdefghijklmnopqrstuvwxyz")]  # fmt: skip  # noqa: E501
+    alphabet = "abcdefghijklmnopqrstuvwxyz"
+    letters = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *alphabet, ":", ".", *(f"##{c}" for c in alphabet)]
     folder.mkdir()
     (folder / "vocab.txt").write_text("\n".join(letters))
     BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
@@ -56,13 +57,13 @@ def test_the_passage_with_the_largest_inner_product_comes_first(folder: Path) ->
 
 def test_what_does_not_fit_together_is_one_clear_line(folder: Path, tmp_path: Path) -> None:
     corpus = Corpus(folder / "wiki.jsonl")
-    with pytest.raises(UsageError, match="this builds it: python -m whale.domains.searchqa.paper.dense"):
+    with pytest.raises(UsageError, match=r"this builds it: python -m whale.domains.searchqa.paper.dense"):
         DenseRetriever(corpus, tmp_path / "none.index")
     (tmp_path / "junk.index").write_text("junk")
     with pytest.raises(UsageError, match="not a FAISS index"):
         DenseRetriever(corpus, tmp_path / "junk.index")
     other = Corpus(write(tmp_path / "other.jsonl", PASSAGES[:2]))
-    with pytest.raises(UsageError, match="3 vectors, but .* has 2 passages"):
+    with pytest.raises(UsageError, match=r"3 vectors, but .* has 2 passages"):
         DenseRetriever(other, folder / "wiki.index")
     with pytest.raises(UsageError, match="hf download intfloat/e5-base-v2"):
         DenseRetriever(corpus, folder / "wiki.index", str(tmp_path)).search("x", 1)

@@ -124,7 +124,7 @@ def test_a_judge_that_never_gives_a_verdict_is_a_fault(tmp_path: Path) -> None:
         judge = Judge(options(server, tmp_path))
         for number in range(MAX_UNCLEAR - 1):
             judge.judge(*QUESTION, f"answer {number}")
-        with pytest.raises(VerifierFault, match="in a row.*teapot"):
+        with pytest.raises(VerifierFault, match=r"in a row.*teapot"):
             judge.judge(*QUESTION, "one more")
         with pytest.raises(VerifierFault, match="does not follow the rubric"):
             judge.preflight()

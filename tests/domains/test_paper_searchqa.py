@@ -167,7 +167,7 @@ def test_a_busy_service_is_asked_again_and_a_broken_one_is_a_fault(service: Serv
 def test_a_service_that_is_not_there_is_found_before_a_run(options: dict[str, Any]) -> None:
     gone = {"retrieval": "remote", "url": "http://127.0.0.1:9/retrieve", "retries": 0}
     domain = load_domain("searchqa", {**options, **gone})
-    with pytest.raises(RolloutFault, match="http://127.0.0.1:9/retrieve does not answer"):
+    with pytest.raises(RolloutFault, match=r"http://127.0.0.1:9/retrieve does not answer"):
         domain.preflight()  # type: ignore[attr-defined]  # an optional member
 
 
