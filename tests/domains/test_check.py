@@ -139,3 +139,12 @@ def test_a_whale_cycle_runs_on_the_example_of_twenty_lines(
     status = json.loads(whale("status", "own", "--json").stdout)
     assert status["status"] == "completed"
     assert [pair["n"] for pair in status["pairs"]] == [3, 3]
+    rows = json.loads(whale("metrics", "own", "--json").stdout)
+    assert {row["cycle"] for row in rows} == {0, 1} and {row["group"] for row in rows} >= {"all", "later"}
+    for pair in status["pairs"]:
+        (whole,) = (row for row in rows if (row["cycle"], row["group"]) == (pair["cycle"], "all"))
+        assert (whole["figures"]["n"], whole["low"], whole["high"]) == (3, pair["low"], pair["high"])
+        assert whole["figures"]["passed"] / 3 == pair["success"]
+        parts = [r["figures"]["n"] for r in rows if r["cycle"] == pair["cycle"] and r["group"] != "all"]
+        assert sum(parts) == 3
+    assert "95 % interval" in whale("metrics", "own").stdout

@@ -148,6 +148,18 @@ def status(
 
 
 @app.command(rich_help_panel="See")
+def metrics(
+    run: Run,
+    json: Json = False,
+    groups: Annotated[bool, typer.Option("--groups/--no-groups", help="Also by group of tasks, or test set.")] = True,
+) -> None:
+    """Show held-out success by cycle and test set, with format, truncation, turns, tokens and tool calls."""
+    from whale.cli import metrics_command
+
+    metrics_command.metrics(run, json, groups)
+
+
+@app.command(rich_help_panel="See")
 def lineage(
     run: Run,
     json: Json = False,

@@ -11,12 +11,13 @@ from typing import Any
 from whale.domains.base import SPLITS, Domain, Split, Task, ToolFunction, Verdict
 from whale.domains.searchqa import retrieval, splits, verifier
 from whale.domains.searchqa.facts import load_facts
+from whale.domains.searchqa.figures import retrieval_figures
 from whale.domains.searchqa.leak import LeakCheck
 from whale.domains.searchqa.normalisation import normalise
 from whale.domains.searchqa.questions import Question, write_questions
 from whale.domains.tree import read_tree
 from whale.errors import UsageError
-from whale.rollout.types import Completion
+from whale.rollout.types import Completion, Trajectory
 
 VERIFIER_VERSION = "searchqa-exact-1"
 """Part of the fingerprint: other rules of comparison are another domain."""
@@ -121,6 +122,10 @@ class SearchQADomain:
     def answer_in(self, task: Task, text: str) -> bool:
         """Whether an answer stands in the text at word borders; see `verifier.contains`."""
         return verifier.contains(task.private["answers"], text)
+
+    def observe(self, task: Task, trajectory: Trajectory) -> Mapping[str, float]:
+        """Whether the answer was retrieved, and if so, whether it was extracted."""
+        return retrieval_figures(self, task, trajectory)
 
     @cached_property
     def _leak_check(self) -> LeakCheck:

@@ -13,6 +13,7 @@ from whale.domains.base import SPLITS, Split, Task, ToolFunction, Verdict
 from whale.domains.judge.judge import Judge
 from whale.domains.judge.options import JudgeOptions
 from whale.domains.searchqa import retrieval
+from whale.domains.searchqa.figures import retrieval_figures
 from whale.domains.searchqa.normalisation import normalise
 from whale.domains.searchqa.paper.corpus import Corpus
 from whale.domains.searchqa.paper.data import SOURCE, TEST_SETS, load_tasks
@@ -22,7 +23,7 @@ from whale.domains.searchqa.verifier import answer_span, contains
 from whale.domains.searchqa.verifier import verify as exact_answer
 from whale.domains.tree import read_tree
 from whale.errors import UsageError
-from whale.rollout.types import Completion
+from whale.rollout.types import Completion, Trajectory
 
 VERSION = "searchqa-paper-1"
 RETRIEVALS = ("bm25", "dense", "remote")
@@ -172,6 +173,10 @@ class PaperSearchQA:
     def answer_in(self, task: Task, text: str) -> bool:
         """Whether an answer stands in the text at word borders."""
         return contains(task.private["answers"], text)
+
+    def observe(self, task: Task, trajectory: Trajectory) -> Mapping[str, float]:
+        """Whether the answer was retrieved, and if so, whether it was extracted."""
+        return retrieval_figures(self, task, trajectory)
 
     @cached_property
     def _hidden(self) -> list[tuple[Split, str, str]]:
