@@ -1,6 +1,7 @@
 """Dense retrieval with real FAISS over a tiny random encoder."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,17 +14,20 @@ from whale.errors import UsageError
 
 
 def tiny_encoder(folder: Path, width: int = 16) -> Path:
-    from transformers import BertConfig, BertModel, BertTokenizerFast
+    import transformers
+    from transformers import BertConfig
 
     alphabet = "abcdefghijklmnopqrstuvwxyz"
     letters = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *alphabet, ":", ".", *(f"##{c}" for c in alphabet)]
     folder.mkdir()
     (folder / "vocab.txt").write_text("\n".join(letters))
-    BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
+    tokenizer: Any = transformers.BertTokenizerFast  # type: ignore[attr-defined]  # there, but not in its stubs
+    tokenizer(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
     config = BertConfig(
         vocab_size=len(letters), hidden_size=width, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
     )
-    BertModel(config).save_pretrained(folder)
+    model: Any = transformers.BertModel
+    model(config).save_pretrained(folder)
     return folder
 
 

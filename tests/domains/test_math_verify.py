@@ -1,10 +1,11 @@
 """math-verify as Math's verifier: what is equal passes, and no expression can hold or kill the run."""
 
+import importlib.util
+import sys
 from collections.abc import Iterator
 
 import pytest
 
-from whale.domains.math import equivalence
 from whale.domains.math.domain import create
 from whale.domains.math.equivalence import MathVerify
 from whale.domains.math.verifier import verify_equivalent
@@ -72,9 +73,9 @@ def test_the_domain_names_its_verifier_in_fingerprint_and_metrics() -> None:
 
 
 def test_a_process_that_cannot_start_is_a_fault_and_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(equivalence.sys, "executable", "/bin/true")
+    monkeypatch.setattr(sys, "executable", "/bin/true")
     with pytest.raises(VerifierFault, match="does not start"):
         MathVerify().same("1", "1")
-    monkeypatch.setattr(equivalence.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'whale-evolve\[math\]'"):
         create({"verifier": "math-verify"})

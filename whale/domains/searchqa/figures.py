@@ -17,7 +17,7 @@ def answer_bearing(domain: Domain, task: Task, trajectory: Trajectory) -> bool:
 
 
 def retrieval_figures(domain: Domain, task: Task, trajectory: Trajectory) -> Mapping[str, float]:
-    """ "answer_bearing" (the paper's answer-bearing retrieval), and where it is 1 "extraction" (passed or not)."""
+    """The paper's two figures: `answer_bearing`, and where that is 1 also `extraction` (passed or not)."""
     if not answer_bearing(domain, task, trajectory):
         return {"answer_bearing": 0.0}
     return {"answer_bearing": 1.0, "extraction": float(trajectory.reward >= 1)}
