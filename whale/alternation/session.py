@@ -18,7 +18,7 @@ from whale.alternation.search_step import score_note
 from whale.alternation.state import State
 from whale.artifacts import sync_folder
 from whale.config import Config, for_the_log, load_config, to_builtins
-from whale.domains.registry import load_domain
+from whale.domains.registry import load_domain, preflight
 from whale.errors import ConflictError, UsageError, WhaleError
 from whale.events import EventLog, NewEvent
 from whale.events import types as ev
@@ -135,6 +135,8 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
                 "or start a new run"
             )
         require_machine(folder.path, config)
+        if state.status not in ("new", "completed"):
+            preflight(domain)  # of a new run before its folder was made
         folder.artifacts.clean()
         compute = Compute(config, folder, domain, reporter)
         compute.checkpoints.clean()

@@ -15,7 +15,9 @@ app = typer.Typer(
 )
 events_app = typer.Typer(help="Read, verify, export and import the event log of a run.", no_args_is_help=True)
 models_app = typer.Typer(help="List and fetch models.", no_args_is_help=True)
+domains_app = typer.Typer(help="List domains, write your own, check that it keeps the contract.", no_args_is_help=True)
 app.add_typer(events_app, name="events", rich_help_panel="See")
+app.add_typer(domains_app, name="domains", rich_help_panel="Machine")
 app.add_typer(models_app, name="models", rich_help_panel="Machine")
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name in ./runs (or $WHALE_RUNS), or its path.")]
@@ -188,6 +190,18 @@ def status(
     from whale.cli import read_commands
 
     read_commands.status(run, json)
+
+
+@app.command(rich_help_panel="See")
+def metrics(
+    run: Run,
+    json: Json = False,
+    groups: Annotated[bool, typer.Option("--groups/--no-groups", help="Also by group of tasks, or test set.")] = True,
+) -> None:
+    """Show held-out success by cycle and test set, with format, truncation, turns, tokens and tool calls."""
+    from whale.cli import metrics_command
+
+    metrics_command.metrics(run, json, groups)
 
 
 @app.command(rich_help_panel="See")
@@ -389,6 +403,41 @@ def pack(run: Run, json: Json = False) -> None:
     from whale.cli import store_commands
 
     store_commands.pack(run, json)
+
+
+# --- domains ---
+
+
+@domains_app.command("list")
+def domains_list(json: Json = False) -> None:
+    """Show the domains that a config may name."""
+    from whale.cli import domain_commands
+
+    domain_commands.list_domains(json)
+
+
+@domains_app.command("new")
+def domains_new(
+    name: Annotated[str, typer.Argument(help="Its name; NAME.py, test_NAME.py and NAME.toml are written here.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
+) -> None:
+    """Write a working domain of your own, with its test and a config."""
+    from whale.cli import domain_commands
+
+    domain_commands.new_domain(name, force)
+
+
+@domains_app.command("check")
+def domains_check(
+    domain: Annotated[str, typer.Argument(help="A domain's name, or path/to/module.py:factory.")],
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A domain option.")] = None,
+    json: Json = False,
+    fast: Annotated[bool, typer.Option("--fast", help="Do not run h0, which needs torch.")] = False,
+) -> None:
+    """Prove that a domain keeps its contract: splits, verifier, leak check, h0."""
+    from whale.cli import domain_commands
+
+    domain_commands.check(domain, set_ or [], json, fast)
 
 
 # --- machine ---

@@ -32,14 +32,14 @@ def run(config_file: Path, name: str | None, overrides: list[str], quiet: bool) 
         name = config_file.resolve().parent.name if stem == "whale" else stem
     check_name(name)
     from whale.alternation.session import create_folder, require_machine
-    from whale.domains.registry import load_domain
+    from whale.domains.registry import load_domain, preflight
     from whale.rollout.models import resolve_model
     from whale.search.acceptance import acceptance_rule
     from whale.search.registry import proposer as load_proposer
 
     # Everything that a typing error can spoil is tried before the run exists.
     resolve_model(config.model)
-    load_domain(config.domain, config.domain_options)
+    preflight(load_domain(config.domain, config.domain_options))
     load_proposer(config.search.proposer, config.search.options)
     acceptance_rule(config.search.acceptance)
     require_machine(runs_folder().resolve() / name, config)

@@ -34,7 +34,13 @@ class Verdict:
 
 
 class Domain(Protocol):
-    """What a user brings to evolve an agent on their own problem."""
+    """What a user brings to evolve an agent on their own problem.
+
+    A domain may also have `preflight()`, called before a run pays for anything: it raises a WhaleError where a
+    service that tools or verifier need does not answer; and `verify_threads`, how many verdicts of a micro-batch
+    are asked for at the same time, where `verify` waits for such a service and may be called from threads; and
+    `observe(task, trajectory)`, more figures of a recorded rollout by name, for `whale metrics`.
+    """
 
     name: str
 
@@ -55,7 +61,11 @@ class Domain(Protocol):
         ...
 
     def verify(self, task: Task, completion: Completion) -> Verdict:
-        """Score a final answer. Total and deterministic: never raises, whatever the text."""
+        """Score a final answer. Total and deterministic: never raises, whatever the text.
+
+        Where something else has to judge and does not, `VerifierFault` is raised: a fault of ours, never a
+        reward of 0. The micro-batch is then not recorded, and asked for again.
+        """
         ...
 
     def answer_in(self, task: Task, text: str) -> bool:

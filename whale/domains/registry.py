@@ -13,7 +13,10 @@ from whale.errors import UsageError
 
 GROUP = "whale.domains"
 """Entry points of this group name factories: `factory(options) -> Domain`."""
-BUILT_IN = {"searchqa": "whale.domains.searchqa.domain:create"}
+BUILT_IN = {
+    "math": "whale.domains.math.domain:create",
+    "searchqa": "whale.domains.searchqa.domain:create",
+}
 _MEMBERS = ("splits", "fingerprint", "h0", "tools", "verify", "answer_in", "leak")
 
 
@@ -52,6 +55,13 @@ def load_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
         lacks = missing[0] if missing else "name"
         raise UsageError(f"domain {name!r}: the factory's result is no domain, it lacks {lacks!r}")
     return cast(Domain, domain)
+
+
+def preflight(domain: Domain) -> None:
+    """Have a domain that depends on services try them. Raises a WhaleError where one does not answer."""
+    attempt = getattr(domain, "preflight", None)
+    if attempt is not None:
+        attempt()
 
 
 def _plugged_in() -> dict[str, EntryPoint]:

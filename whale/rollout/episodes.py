@@ -6,6 +6,7 @@ which process was faster.
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from whale.domains.base import Domain, Task
 from whale.rollout.calls import EpisodeFailed
@@ -55,12 +56,20 @@ def run_micro_batch(
     session = engine.session()
     try:
         _Batch(episodes, session, worker).run()
-        return [episode.trajectory() for episode in episodes]
+        return _verified(episodes, getattr(domain, "verify_threads", 1))
     finally:
         try:
             worker.abandon()
         finally:
             session.close()
+
+
+def _verified(episodes: Sequence[Episode], threads: int) -> list[Trajectory]:
+    """The trajectories, judged; a domain that waits for a judge names how many verdicts to ask for at once."""
+    if threads <= 1:
+        return [episode.trajectory() for episode in episodes]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(Episode.trajectory, episodes))
 
 
 class _Batch:

@@ -19,7 +19,11 @@ class MachineFault(RolloutFault):
 
 
 class ToolFault(RolloutFault):
-    """A domain's tool returned what is not JSON."""
+    """A domain's tool failed, or returned what is not JSON."""
+
+
+class VerifierFault(RolloutFault):
+    """What judges an answer outside of this process did not do its work; the answer has no verdict."""
 
 
 class SandboxUnavailable(WhaleError):

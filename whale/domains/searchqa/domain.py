@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Any
 
-from whale.domains.base import SPLITS, Split, Task, ToolFunction, Verdict
+from whale.domains.base import SPLITS, Domain, Split, Task, ToolFunction, Verdict
 from whale.domains.searchqa import retrieval, splits, verifier
 from whale.domains.searchqa.facts import load_facts
+from whale.domains.searchqa.figures import retrieval_figures
 from whale.domains.searchqa.leak import LeakCheck
 from whale.domains.searchqa.normalisation import normalise
 from whale.domains.searchqa.questions import Question, write_questions
+from whale.domains.tree import read_tree
 from whale.errors import UsageError
-from whale.rollout.types import Completion
+from whale.rollout.types import Completion, Trajectory
 
 VERIFIER_VERSION = "searchqa-exact-1"
 """Part of the fingerprint: other rules of comparison are another domain."""
@@ -122,6 +123,10 @@ class SearchQADomain:
         """Whether an answer stands in the text at word borders; see `verifier.contains`."""
         return verifier.contains(task.private["answers"], text)
 
+    def observe(self, task: Task, trajectory: Trajectory) -> Mapping[str, float]:
+        """Whether the answer was retrieved, and if so, whether it was extracted."""
+        return retrieval_figures(self, task, trajectory)
+
     @cached_property
     def _leak_check(self) -> LeakCheck:
         # Of the whole splits, capped or not: a harness outlives a run's caps.
@@ -171,18 +176,17 @@ def _task(question: Question) -> Task:
     return Task(question.id, {"question": question.text}, private, question.group)
 
 
-def read_tree(folder: Traversable, prefix: str = "") -> dict[str, bytes]:
-    """The files below a package's folder, by path, without caches."""
-    tree: dict[str, bytes] = {}
-    for entry in sorted(folder.iterdir(), key=lambda item: item.name):
-        if entry.is_dir():
-            if entry.name != "__pycache__":
-                tree |= read_tree(entry, f"{prefix}{entry.name}/")
-        elif not entry.name.endswith((".pyc", ".pyo")):
-            tree[prefix + entry.name] = entry.read_bytes()
-    return tree
+def create(options: Mapping[str, Any]) -> Domain:
+    """The registry's factory; `size` is "embedded" (the default) or "paper".
 
+    Raises UsageError for options that are unknown or out of range.
+    """
+    given = dict(options)
+    size = given.pop("size", "embedded")
+    if size == "paper":
+        from whale.domains.searchqa.paper.domain import PaperOptions, PaperSearchQA
 
-def create(options: Mapping[str, Any]) -> SearchQADomain:
-    """The registry's factory; raises UsageError for options that are unknown or out of range."""
-    return SearchQADomain(SearchQAOptions.parse(options))
+        return PaperSearchQA(PaperOptions.parse(given))
+    if size != "embedded":
+        raise UsageError(f"searchqa: size must be embedded or paper, not {size!r}")
+    return SearchQADomain(SearchQAOptions.parse(given))

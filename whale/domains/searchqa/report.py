@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from whale.domains.base import Domain, Split, Task
 from whale.domains.searchqa.domain import SearchQADomain, SearchQAOptions
+from whale.domains.searchqa.figures import answer_bearing
 from whale.rollout.types import Trajectory
 
 RunTasks = Callable[[Domain, Sequence[Task]], Sequence[Trajectory]]
@@ -37,16 +38,6 @@ class ControlReport:
 
     own: Mapping[str, GroupCounts]
     control: Mapping[str, GroupCounts]
-
-
-def answer_bearing(domain: Domain, task: Task, trajectory: Trajectory) -> bool:
-    """Whether a passage that this rollout's searches returned holds an answer, title included."""
-    return any(
-        domain.answer_in(task, f"{passage['title']}. {passage['text']}")
-        for call in trajectory.calls
-        if call.name == "search" and not call.error
-        for passage in call.result
-    )
 
 
 def count(domain: Domain, tasks: Sequence[Task], trajectories: Sequence[Trajectory]) -> dict[str, GroupCounts]:

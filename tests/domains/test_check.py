@@ -1,0 +1,150 @@
+"""`whale domains`: what breaks the contract is found, what keeps it passes, and the written domain works."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.domains.test_simple import rows
+from tests.runs import WhaleProcess, toy_model, whale  # noqa: F401 - fixtures
+from whale.domains.base import Split, Task, Verdict
+from whale.domains.check import check_domain
+from whale.domains.math.domain import create as math
+from whale.domains.simple import SimpleDomain, qa_domain
+from whale.rollout.types import Completion
+
+
+def broken_rules(make: Any) -> list[str]:
+    return [finding.rule for finding in check_domain(make, run_h0=False) if not finding.holds]
+
+
+def make() -> SimpleDomain:
+    return qa_domain("d", rows())
+
+
+def test_a_good_domain_breaks_no_rule() -> None:
+    assert broken_rules(make) == []
+    assert broken_rules(lambda: math({"weight": 20, "harness": 8, "validation": 8, "test": 8})) == []
+
+
+class Twisted(SimpleDomain):
+    """A domain with one fault, by the name of the test."""
+
+    fault = ""
+    calls = 0
+
+    def splits(self) -> Mapping[Split, Any]:
+        splits = dict(self.tasks)
+        if self.fault == "empty":
+            splits["test"] = ()
+        if self.fault == "shared":
+            splits["test"] = (*splits["test"], replace(splits["weight"][0], id="other"))
+        if self.fault == "twice":
+            splits["test"] = (*splits["test"], splits["test"][0])
+        if self.fault == "json":
+            splits["test"] = (*splits["test"], Task("odd", {"question": "set"}, {"answer": {1, 2}}))
+        return splits
+
+    def fingerprint(self) -> str:
+        return str(id(self)) if self.fault == "fingerprint" else super().fingerprint()
+
+    def verify(self, task: Task, completion: Completion) -> Verdict:
+        Twisted.calls += 1
+        if self.fault == "raises" and len(completion.sampled) > 10**5:
+            raise RecursionError
+        if self.fault == "large":
+            return Verdict(2.0)
+        if self.fault == "random":
+            return Verdict(0.0, {"calls": float(Twisted.calls)})
+        if self.fault == "lenient":
+            return Verdict(float("answer" in completion.sampled))
+        return super().verify(task, completion)
+
+    def leak(self, text: str) -> str | None:
+        return None if self.fault == "blind" else "always" if self.fault == "jumpy" else super().leak(text)
+
+    def answer_in(self, task: Task, text: str) -> bool:
+        return self.fault == "open" or super().answer_in(task, text)
+
+    def h0(self) -> Mapping[str, bytes]:
+        return {"harness.py": b"import os"} if self.fault == "harness" else super().h0()
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule"),
+    [
+        ("empty", "four splits"), ("shared", "no two splits share"), ("twice", "an id of its own"),
+        ("json", "are JSON"), ("fingerprint", "fingerprint"), ("raises", "judges any text"),
+        ("large", "judges any text"), ("random", "judges any text"), ("lenient", "noise does not pass"),
+        ("blind", "hidden question"), ("jumpy", "hidden question"), ("open", "give the answers away"),
+        ("harness", "h0 is a valid harness"),
+    ],
+)  # fmt: skip
+def test_each_fault_is_found(fault: str, rule: str) -> None:
+    def twisted() -> Twisted:
+        good = make()
+        domain = Twisted(good.name, good.tasks, good.hidden, None, 1.0, good.harness)
+        domain.fault = fault
+        return domain
+
+    assert any(rule in broken for broken in broken_rules(twisted)), broken_rules(twisted)
+
+
+def test_a_new_domain_works_as_it_is_written(whale: WhaleProcess, tmp_path: Path) -> None:  # noqa: F811
+    assert "domains check plants.py:create" in whale("domains", "new", "plants").stdout
+    found = json.loads(whale("domains", "check", "plants.py:create", "--json").stdout)
+    assert all(finding["holds"] for finding in found) and "h0 runs" in found[-1]["rule"]
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_plants.py"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "3 passed" in tested.stdout, tested.stdout + tested.stderr
+    again = whale("domains", "new", "plants", check=False)
+    assert (again.returncode, "already" in again.stderr) == (2, True)
+    assert whale("domains", "new", "Bad-Name", check=False).returncode == 2
+    assert "math" in whale("domains", "list").stdout
+
+
+def test_a_broken_domain_exits_1_and_names_the_rule(whale: WhaleProcess, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "bad.py").write_text(
+        "from whale.domains.simple import qa_domain\n"
+        "def create(options):\n"
+        "    rows = [{'question': f'q {n}', 'answer': 'a'} for n in range(40)]\n"
+        "    return qa_domain('bad', rows, verify=lambda row, text: 1 / len(text.strip('x')))\n"
+    )
+    done = whale("domains", "check", "bad.py:create", "--fast", check=False)
+    assert done.returncode == 1
+    assert "FAIL  the verifier judges any text" in done.stdout
+    assert "2 of 10 rules do not hold" in done.stderr
+    assert whale("domains", "check", "nope", check=False).returncode == 2
+
+
+def test_a_whale_cycle_runs_on_the_example_of_twenty_lines(
+    whale: WhaleProcess,  # noqa: F811
+    toy_model: Path,  # noqa: F811
+) -> None:
+    example = Path("examples/own").resolve()
+    whale(
+        "run", str(example / "weekdays.toml"), "--name", "own", "--quiet",
+        "--set", f"domain={example}/weekdays.py:create", "--set", f"model={toy_model}",
+        "--set", "domain_options.weight=6", "--set", "domain_options.harness=3",
+        "--set", "domain_options.validation=3", "--set", "weights.batch=2", "--set", "engine.threads=1",
+        "--set", "search.candidates=1",
+    )  # fmt: skip
+    status = json.loads(whale("status", "own", "--json").stdout)
+    assert status["status"] == "completed"
+    assert [pair["n"] for pair in status["pairs"]] == [3, 3]
+    rows = json.loads(whale("metrics", "own", "--json").stdout)
+    assert {row["cycle"] for row in rows} == {0, 1} and {row["group"] for row in rows} >= {"all", "later"}
+    for pair in status["pairs"]:
+        (whole,) = (row for row in rows if (row["cycle"], row["group"]) == (pair["cycle"], "all"))
+        assert (whole["figures"]["n"], whole["low"], whole["high"]) == (3, pair["low"], pair["high"])
+        assert whole["figures"]["passed"] / 3 == pair["success"]
+        parts = [r["figures"]["n"] for r in rows if r["cycle"] == pair["cycle"] and r["group"] != "all"]
+        assert sum(parts) == 3
+    assert "95 % interval" in whale("metrics", "own").stdout

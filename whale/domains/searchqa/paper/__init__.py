@@ -1,0 +1,1 @@
+"""SearchQA at the paper's size: NQ and HotpotQA to train on, seven test sets, Wikipedia, an LLM judge."""
