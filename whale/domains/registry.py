@@ -13,7 +13,10 @@ from whale.errors import UsageError
 
 GROUP = "whale.domains"
 """Entry points of this group name factories: `factory(options) -> Domain`."""
-BUILT_IN = {"searchqa": "whale.domains.searchqa.domain:create"}
+BUILT_IN = {
+    "chess": "whale.domains.chess.domain:create",
+    "searchqa": "whale.domains.searchqa.domain:create",
+}
 _MEMBERS = ("splits", "fingerprint", "h0", "tools", "verify", "answer_in", "leak")
 
 

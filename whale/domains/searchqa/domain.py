@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Any
 
 from whale.domains.base import SPLITS, Split, Task, ToolFunction, Verdict
@@ -15,6 +14,7 @@ from whale.domains.searchqa.facts import load_facts
 from whale.domains.searchqa.leak import LeakCheck
 from whale.domains.searchqa.normalisation import normalise
 from whale.domains.searchqa.questions import Question, write_questions
+from whale.domains.tree import read_tree
 from whale.errors import UsageError
 from whale.rollout.types import Completion
 
@@ -169,18 +169,6 @@ def _task(question: Question) -> Task:
         "relation": question.relation,
     }
     return Task(question.id, {"question": question.text}, private, question.group)
-
-
-def read_tree(folder: Traversable, prefix: str = "") -> dict[str, bytes]:
-    """The files below a package's folder, by path, without caches."""
-    tree: dict[str, bytes] = {}
-    for entry in sorted(folder.iterdir(), key=lambda item: item.name):
-        if entry.is_dir():
-            if entry.name != "__pycache__":
-                tree |= read_tree(entry, f"{prefix}{entry.name}/")
-        elif not entry.name.endswith((".pyc", ".pyo")):
-            tree[prefix + entry.name] = entry.read_bytes()
-    return tree
 
 
 def create(options: Mapping[str, Any]) -> SearchQADomain:
