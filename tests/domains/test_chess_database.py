@@ -23,7 +23,7 @@ COLUMNS = ("PuzzleId", "FEN", "Moves", "Rating", "RatingDeviation", "Popularity"
 
 def database(n: int = 120) -> list[dict[str, str]]:
     """Rows of ten columns, two of a game: positions at random, and any move of each side."""
-    rows = []
+    rows: list[dict[str, str]] = []
     rng = random.Random(5)
     while len(rows) < n:
         board = chess.Board(None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rollout.scripted import ByteChat, ScriptedEngine, text_of
+from tests.rollout.scripted import ByteChat, ScriptedEngine
 from whale.domains.base import Task
 from whale.domains.chess.board import legal_moves
 from whale.domains.chess.domain import ChessDomain, ChessOptions
@@ -166,7 +166,7 @@ def test_the_report_sets_a_coin_beside_the_model(domain: ChessDomain) -> None:
     assert 0 < shown.chance_legal < 1
     assert shown.fabricated == 0
 
-    forcing = domain.h0() | {
+    forcing = dict(domain.h0()) | {
         "harness.py": domain.h0()["harness.py"].replace(
             b'return ", ".join(" ".join(self.words(move)) for move in moves)',
             b'return ", ".join(self.words(move)[0] for move in moves if move["takes"] or move["check"])',
@@ -185,7 +185,7 @@ def test_the_report_sets_a_coin_beside_the_model(domain: ChessDomain) -> None:
 
 def test_a_move_that_a_harness_computed_counts_as_fabricated_and_as_no_skill(domain: ChessDomain) -> None:
     (task,) = [t for t in domain.splits()["weight"] if len(t.private["line"]) == 1][:1]
-    told = domain.h0() | {"prompts/user.md": f"Position: {{fen}}\nPlay {task.private['line'][0]} now.".encode()}
+    told = dict(domain.h0()) | {"prompts/user.md": f"Position: {{fen}}\nPlay {task.private['line'][0]} now.".encode()}
 
     (trajectory,) = rollouts(domain, [task], answer_of([task]), told)
 

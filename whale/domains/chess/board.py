@@ -94,7 +94,7 @@ def _legal(board: "chess.Board", uci: str) -> "chess.Move":
 
 
 def colour(fen: str) -> str:
-    """ "white" or "black", whose move it is."""
+    """Whose move it is, "white" or "black"."""
     return "white" if fen.split()[1] == "w" else "black"
 
 

@@ -1,27 +1,32 @@
 """Make puzzles.csv anew: compose, prove, drop near-duplicates, and let no one-line rule solve a split.
 
-    python -m whale.domains.chess.build --engine /usr/games/stockfish --draws 60000 --out puzzles.csv
+    python -m whale.domains.chess.build --engine /usr/games/stockfish --draws 0:400000 --jobs 16 --out puzzles.csv
 
-`--raw FILE --first A --draws N` writes the puzzles of draws A to A+N-1 alone, so that several processes can share the
-work; `--from FILE FILE ...` goes on with such files. The engine is the one of Debian 12 (Stockfish 15.1): another one
-finds other puzzles.
+About one draw in 170 is a puzzle; a draw takes 3 ms of a core. `--draws` takes several ranges; `--raw FILE` writes all
+puzzles found, unselected, and `--from FILE FILE ...` selects from such files. The engine is the one of Debian 12
+(Stockfish 15.1): another one finds other puzzles. How many processes share the work changes nothing.
 """
 
 import argparse
 import csv
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from whale.domains.base import SPLITS
+from whale.domains.chess.compose import puzzle_of_draw, themes
 from whale.domains.chess.database import FIELDS, read_rows
 from whale.domains.chess.puzzle import Puzzle
 from whale.domains.chess.report import rule_score
 from whale.domains.chess.rules import MAX_RULE_SCORE, RULES
-from whale.domains.chess.compose import puzzle_of_draw, themes
 from whale.domains.chess.splits import draw, split_of, without_duplicates
 
 SEED = 1
+DRAWS = (range(0, 400_000),)
+"""What the shipped file was made of."""
+CHUNK = 1000
 FAR_SQUARES = 6
 """Puzzles of different games differ on at least so many squares, mirror images included."""
 MARGIN = 0.03
@@ -86,25 +91,40 @@ def _arrays(puzzles: Sequence[Puzzle]) -> "tuple[np.ndarray, np.ndarray]":  # ty
     return boards, boards.reshape(-1, 8, 8)[:, :, ::-1].reshape(-1, 64)
 
 
-def found(engine: str, first: int, draws: int) -> Iterable[Row]:
-    """The rows of these draws, in order."""
+def found(engine: str, first: int, end: int) -> list[Row]:
+    """The rows of draws `first` to `end` - 1, in order."""
     import chess.engine
 
+    rows = []
     with chess.engine.SimpleEngine.popen_uci(engine) as judge:
         judge.configure({"Threads": 1, "Hash": 16})
-        for number in range(first, first + draws):
-            if number % 1000 == 0:
-                print(f"draw {number}", file=sys.stderr, flush=True)
+        for number in range(first, end):
             position = puzzle_of_draw(judge, SEED, number)
             if position is not None:
                 puzzle = position.puzzle
-                yield {
-                    "PuzzleId": puzzle.id,
-                    "FEN": position.before,
-                    "Moves": " ".join((position.opponent, *puzzle.line)),
-                    "Themes": " ".join((*themes(puzzle), puzzle.group)),
-                    "GameUrl": puzzle.game,
-                }
+                rows.append(
+                    {
+                        "PuzzleId": puzzle.id,
+                        "FEN": position.before,
+                        "Moves": " ".join((position.opponent, *puzzle.line)),
+                        "Themes": " ".join((*themes(puzzle), puzzle.group)),
+                        "GameUrl": puzzle.game,
+                    }
+                )
+    return rows
+
+
+def found_by_all(engine: str, ranges: Sequence[range], jobs: int) -> Iterator[Row]:
+    """The rows of these draws, in order, found by several processes."""
+    chunks = [(r.start + i, min(r.start + i + CHUNK, r.stop)) for r in ranges for i in range(0, len(r), CHUNK)]
+    with ProcessPoolExecutor(jobs) as pool:
+        for (first, end), rows in zip(chunks, pool.map(partial(_found, engine), chunks), strict=True):
+            print(f"draws {first} to {end - 1}: {len(rows)} puzzles", file=sys.stderr, flush=True)
+            yield from rows
+
+
+def _found(engine: str, chunk: tuple[int, int]) -> list[Row]:
+    return found(engine, *chunk)
 
 
 def select(rows: Sequence[Row]) -> list[Row]:
@@ -116,6 +136,12 @@ def select(rows: Sequence[Row]) -> list[Row]:
     return [by_id[puzzle.id] for puzzle in sorted(kept, key=lambda puzzle: puzzle.id)]
 
 
+def read(path: Path) -> list[Row]:
+    """The rows of a file that `write` wrote."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def write(rows: Iterable[Row], path: Path) -> None:
     """A CSV file in the database's own format."""
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -123,30 +149,33 @@ def write(rows: Iterable[Row], path: Path) -> None:
         writer.writeheader()
         for row in rows:
             writer.writerow(row)
-            file.flush()
+
+
+def _range(text: str) -> range:
+    first, _, end = text.partition(":")
+    return range(int(first), int(end))
 
 
 def main() -> None:
     """Build from the command line."""
     parser = argparse.ArgumentParser(description="Make the embedded chess puzzles anew.")
     parser.add_argument("--engine", default="/usr/games/stockfish", help="a UCI engine")
-    parser.add_argument("--first", type=int, default=0, help="the first draw's number")
-    parser.add_argument("--draws", type=int, default=60_000)
+    parser.add_argument("--draws", type=_range, nargs="+", metavar="FIRST:END", default=list(DRAWS))
+    parser.add_argument("--jobs", type=int, default=1, help="processes, each with an engine of its own")
     parser.add_argument("--raw", type=Path, help="write all puzzles found, and stop there")
     parser.add_argument("--from", dest="sources", type=Path, nargs="+", help="files that --raw wrote")
     parser.add_argument("--out", type=Path, default=Path("puzzles.csv"))
     options = parser.parse_args()
-    if options.raw:
-        write(found(options.engine, options.first, options.draws), options.raw)
-        return
+    rows: Iterable[Row]
     if options.sources:
-        rows: list[Row] = []
-        for path in options.sources:
-            with path.open(encoding="utf-8", newline="") as file:
-                rows += csv.DictReader(file)
+        rows = [row for path in options.sources for row in read(path)]
     else:
-        rows = list(found(options.engine, options.first, options.draws))
-    kept = select(sorted(rows, key=lambda row: row["PuzzleId"]))
+        rows = found_by_all(options.engine, options.draws, options.jobs)
+    if options.raw:
+        write(rows, options.raw)
+        return
+    rows = sorted(rows, key=lambda row: row["PuzzleId"])
+    kept = select(rows)
     write(kept, options.out)
     print(f"{len(kept)} of {len(rows)} puzzles -> {options.out}", file=sys.stderr)
 

@@ -40,7 +40,7 @@ class Puzzle:
 
     @property
     def group(self) -> str:
-        """ "mate-1", "mate-2", ... where the line ends in mate, else "line-1", "line-2", ..."""
+        """Where the line ends in mate "mate-1", "mate-2", ..., by the moves to find; else "line-1", "line-2", ..."""
         last = positions(self)[-1]
         mate = any(move.mate for move in legal_moves(last) if move.uci == self.line[-1])
         return f"{'mate' if mate else 'line'}-{self.moves}"
