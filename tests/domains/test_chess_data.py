@@ -10,12 +10,13 @@ import pytest
 
 from whale.domains.base import SPLITS
 from whale.domains.chess.board import after, canonical, legal_moves
-from whale.domains.chess.build import FAR_SQUARES, far_apart, select
+from whale.domains.chess.build import FAR_SQUARES, balanced, far_apart
 from whale.domains.chess.compose import mates_in_two, puzzle_of_draw
 from whale.domains.chess.database import FIELDS
 from whale.domains.chess.domain import ChessDomain
 from whale.domains.chess.puzzle import Puzzle, positions, right_moves
-from whale.domains.chess.rules import MAX_RULE_SCORE
+from whale.domains.chess.report import rule_score
+from whale.domains.chess.rules import MAX_RULE_SCORE, RULES
 from whale.domains.chess.splits import split_of, without_duplicates
 
 ROWS = list(
@@ -137,9 +138,16 @@ def test_the_builder_makes_the_shipped_mates_again() -> None:
         assert (found.before, f"{found.opponent} {found.puzzle.line[0]}") == (row["FEN"], row["Moves"])
 
 
-def test_selection_is_settled() -> None:
-    """Selecting from what was selected drops nothing: bounds and distances hold of the file as it is."""
-    assert select(ROWS) == ROWS
+def test_selection_drops_what_rules_solve_and_nothing_else(domain: ChessDomain, puzzles: list[Puzzle]) -> None:
+    for split in SPLITS:
+        own = [domain.puzzle(task) for task in domain.splits()[split]]
+        assert balanced(own) == own
+    easy = [puzzle for puzzle in puzzles if rule_score(RULES["take the most valuable piece"], puzzle) == 1]
+    others = [puzzle for puzzle in puzzles if puzzle not in easy]
+    assert balanced(easy) == [], "alone they are all solved"
+    mixed = balanced([*others[:40], *easy])
+    assert all(puzzle in mixed for puzzle in others[:5])
+    assert len([puzzle for puzzle in mixed if puzzle in easy]) <= 0.25 * len(mixed)
 
 
 def test_rows_follow_the_database_format() -> None:
