@@ -187,6 +187,14 @@ def test_a_damaged_row_names_its_puzzle(tmp_path: Path, rows: list[dict[str, str
             create({"source": str(path)})
 
 
+def test_a_rating_that_is_no_number_names_its_puzzle(tmp_path: Path, rows: list[dict[str, str]]) -> None:
+    path = tmp_path / "puzzles.csv"
+    path.write_bytes(as_csv([{**rows[0], "Rating": "high"}]))
+    for options in ({}, {"min_rating": 5}):
+        with pytest.raises(UsageError, match="puzzle 00000: the rating 'high'"):
+            create({"source": str(path), **options})
+
+
 def test_options_that_leave_a_split_empty_are_refused(csv_file: Path) -> None:
     with pytest.raises(UsageError, match="leave no puzzle in the"):
         ChessDomain(ChessOptions(source=str(csv_file), min_rating=5000))

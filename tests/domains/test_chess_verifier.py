@@ -148,7 +148,8 @@ def test_the_answer_is_the_last_turn_unless_it_was_played() -> None:
     only_first = (Action("play", first),)
     assert verify(LONG, Completion("", last.sampled, 1, only_first)).reward == 1
     # Returning the reply that was played already plays nothing.
-    assert verify(LONG, Completion("", first.sampled, 0, only_first)).reward == 0
+    again = verify(LONG, Completion("", first.sampled, 0, only_first))
+    assert (again.reward, again.metrics) == (0.0, {"format": 1.0, "legal": 1.0, "progress": 0.5})
     # After the game is over nothing is played either.
     both = (*only_first, Action("play", last))
     assert verify(LONG, Completion("", "well played", 2, both)).reward == 1

@@ -63,7 +63,6 @@ def _facts(board: "chess.Board") -> Iterator[MoveFacts]:
     for move in board.legal_moves:
         moved = board.piece_type_at(move.from_square)
         taken = chess.PAWN if board.is_en_passant(move) else board.piece_type_at(move.to_square)
-        taken = None if board.is_castling(move) else taken
         board.push(move)
         attacked = board.is_attacked_by(board.turn, move.to_square)
         check, mate = board.is_check(), board.is_checkmate()

@@ -158,7 +158,12 @@ def _words(value: Any) -> list[str]:
 
 def _rating(row: Row) -> int | None:
     value = row.get("Rating")
-    return int(value) if value not in (None, "") else None
+    if value in (None, ""):
+        return None
+    try:
+        return int(str(value))
+    except ValueError:
+        raise UsageError(f"chess: puzzle {row['PuzzleId']}: the rating {value!r} is no whole number") from None
 
 
 def _one_line(error: BaseException) -> str:

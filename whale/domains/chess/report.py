@@ -121,5 +121,5 @@ def shown_moves(turn: Turn, legal: Collection[str]) -> set[str]:
 
 
 def no_skill(puzzles: Sequence[Puzzle]) -> dict[str, float]:
-    """What each one-line rule scores on these puzzles, and the best mix that a harness could code."""
+    """What each one-line rule scores on these puzzles, from 0 to 1, by the rule's name."""
     return {name: math.fsum(rule_score(rule, p) for p in puzzles) / len(puzzles) for name, rule in RULES.items()}
