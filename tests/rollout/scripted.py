@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from whale.domains.base import SPLITS, Split, Task, Verdict
+from whale.domains.base import SPLITS, Domain, Split, Task, Verdict
 from whale.rollout.chat import ChatError, EncodedPrompt, ReplyRecord
 from whale.rollout.episodes import Limits, Sampling, run_micro_batch
 from whale.rollout.sandbox.host import HarnessWorker
@@ -162,6 +162,7 @@ def rollouts(
     engine: ScriptedEngine | None = None,
     private: Mapping[str, Any] | None = None,
     sampling: Sampling = SAMPLING,
+    domain: Domain | None = None,
 ) -> list[Trajectory]:
     """Run one episode for each task's public fields; the seed is its position."""
     tasks = {f"t{i}": Task(f"t{i}", public, private or {}) for i, public in enumerate(publics)}
@@ -172,7 +173,7 @@ def rollouts(
         worker.files,
         tasks,
         specs,
-        FactsDomain(),
+        domain or FactsDomain(),
         sampling,
         worker.limits,
         worker,

@@ -299,11 +299,11 @@ def replay(
 def control(
     run: Run,
     harness: Annotated[str, typer.Argument(help="A candidate id, accepted, c003, a commit.")] = "accepted",
-    tasks: Annotated[int, typer.Option("--tasks", min=1, help="Validation tasks, each once on both sides.")] = 64,
+    tasks: Annotated[int, typer.Option("--tasks", min=1, help="Validation tasks to sample.")] = 64,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure how much of a harness's success is guessing: the same tasks with another question's passages."""
+    """Measure how much of a harness's success needs no skill, by the domain's own report."""
     from whale.cli import control_command
 
     control_command.control(run, harness, tasks, json, quiet)

@@ -11,7 +11,8 @@ SPLITS: tuple[Split, ...] = ("weight", "harness", "validation", "test")
 
 ToolFunction = Callable[..., Any]
 """Called on the host with the harness's keyword arguments; returns JSON. A ValueError's text goes back to
-the harness as the tool's error; any other exception is a fault of ours."""
+the harness as the tool's error; any other exception is a fault of ours. An argument that the harness passes as a
+Reply arrives as a `Completion`, with the text that the model sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,17 @@ class Domain(Protocol):
         ...
 
     def tools(self, task: Task) -> Mapping[str, ToolFunction]:
-        """The tools by name, as the environment offers them for this task."""
+        """The tools by name, as the environment offers them for this task.
+
+        Called once an episode, so the functions may share state, such as a game as far as it was played.
+        """
         ...
 
     def verify(self, task: Task, completion: Completion) -> Verdict:
         """Score a final answer. Total and deterministic: never raises, whatever the text.
+
+        `completion.actions` are the replies that tools took before, in order. A verifier plays them again from the
+        task rather than ask a tool for its state, so that a recorded rollout can be judged again.
 
         Where something else has to judge and does not, `VerifierFault` is raised: a fault of ours, never a
         reward of 0. The micro-batch is then not recorded, and asked for again.

@@ -14,6 +14,7 @@ from whale.errors import UsageError
 GROUP = "whale.domains"
 """Entry points of this group name factories: `factory(options) -> Domain`."""
 BUILT_IN = {
+    "chess": "whale.domains.chess.domain:create",
     "math": "whale.domains.math.domain:create",
     "searchqa": "whale.domains.searchqa.domain:create",
 }

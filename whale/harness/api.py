@@ -53,7 +53,10 @@ class Model(Protocol):
 
 
 class Tools(Protocol):
-    """The domain's tools: `await tools.search(query=..., k=1)`."""
+    """The domain's tools: `await tools.search(query=..., k=1)`.
+
+    An argument may be a Reply, as a move in a game: the tool then gets what the model sampled, not your text.
+    """
 
     def __getattr__(self, name: str) -> Any:
         """Return an async function that takes the tool's keyword arguments; it may raise ToolError."""

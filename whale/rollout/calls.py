@@ -54,10 +54,13 @@ class ToolRequest:
 
     name: str
     arguments: Mapping[str, Any]
+    replies: Mapping[str, int]
+    """Further arguments, which are replies of the episode: name -> the reply's id."""
 
     def record(self) -> dict[str, Any]:
         """Return the request as the trajectory keeps it."""
-        return {"kind": "tool", "name": self.name, "arguments": dict(self.arguments)}
+        record: dict[str, Any] = {"kind": "tool", "name": self.name, "arguments": dict(self.arguments)}
+        return record | {"replies": dict(self.replies)} if self.replies else record
 
 
 def parse_requests(message: Mapping[str, Any], *, replies: int, tools: Sequence[str]) -> list[ChatCall | ToolRequest]:
@@ -90,7 +93,10 @@ def _request(request: Any, replies: int, tools: Sequence[str]) -> ChatCall | Too
         raise _bad(f"there is no tool {_shown(name)}")
     if not isinstance(arguments, dict):
         raise _bad("a tool's arguments must be an object")
-    return ToolRequest(name, arguments)
+    handed = request.get("replies", {})
+    if not isinstance(handed, dict) or handed.keys() & arguments.keys():
+        raise _bad("a tool's replies must be an object of further arguments")
+    return ToolRequest(name, arguments, {key: _reply_id(number, replies) for key, number in handed.items()})
 
 
 def _chat(request: Mapping[str, Any], replies: int) -> ChatCall:
@@ -123,16 +129,19 @@ def _message(message: Any, replies: int) -> tuple[str, str] | int:
     if not isinstance(message, dict):
         raise _bad(f"a message must be a mapping or a Reply, not {_shown(message)}")
     if "reply" in message:
-        number = message["reply"]
-        if not _is_int(number) or not 0 <= number < replies:
-            raise _bad(f"a message is no reply of this episode: {_shown(number)}")
-        return number
+        return _reply_id(message["reply"], replies)
     role, content = message.get("role"), message.get("content")
     if not isinstance(role, str) or role not in _ROLES:
         raise _bad(f"unknown role {_shown(role)}")
     if not isinstance(content, str):
         raise _bad(f"the content of a {role} message must be a string, not {_shown(content)}")
     return role, content
+
+
+def _reply_id(number: Any, replies: int) -> int:
+    if not _is_int(number) or not 0 <= number < replies:
+        raise _bad(f"this is no reply of this episode: {_shown(number)}")
+    return number
 
 
 def _is_int(value: Any) -> TypeGuard[int]:

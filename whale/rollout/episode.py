@@ -22,6 +22,7 @@ from whale.rollout.types import (
     ToolCall,
     Trajectory,
     Turn,
+    completion_of,
 )
 
 _ERROR_CHARS = 1000
@@ -195,8 +196,7 @@ class Episode:
         """Return the complete rollout, verified."""
         reward, metrics, fabricated = 0.0, dict[str, float](), False
         if self._answer is not None:
-            turn = self._turns[self._answer]
-            verdict = self._domain.verify(self.task, Completion(turn.prefix, turn.text))
+            verdict = self._domain.verify(self.task, completion_of(self._turns, self._calls, self._answer))
             reward, metrics = float(verdict.reward), {k: float(v) for k, v in verdict.metrics.items()}
             fabricated = reward > 0 and self._answer_is_own_text()
         return Trajectory(
@@ -224,8 +224,13 @@ class Episode:
         if len(self._calls) >= self._limits.tool_calls:
             raise EpisodeFailed("turn_limit", f"more than {self._limits.tool_calls} tool calls")
         result, error = None, ""
+        # A reply goes by its id: what the tool reads is what the host saw the model sample.
+        replies = {
+            name: Completion(self._turns[turn].prefix, self._turns[turn].text, turn)
+            for name, turn in request.replies.items()
+        }
         try:
-            result = self._tools[request.name](**request.arguments)
+            result = self._tools[request.name](**request.arguments, **replies)
         except (ValueError, TypeError) as refusal:
             error = clean(str(refusal))[:_ERROR_CHARS] or type(refusal).__name__
         try:
@@ -233,7 +238,7 @@ class Episode:
             result = json.loads(json.dumps(result, allow_nan=False))
         except (TypeError, ValueError) as fault:
             raise ToolFault(f"the tool {request.name} of {self._domain.name} returned no JSON: {fault}") from fault
-        call = ToolCall(len(self._turns), request.name, dict(request.arguments), result, error)
+        call = ToolCall(len(self._turns), request.name, dict(request.arguments), result, error, dict(request.replies))
         self._calls.append(call)
         return _ToolAnswer({"error": error} if error else {"result": result})
 

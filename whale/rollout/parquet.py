@@ -88,7 +88,12 @@ def _row(trajectory: Trajectory) -> dict[str, Any]:
             for turn in trajectory.turns
         ],
         "calls": _json(
-            [[call.after_turn, call.name, dict(call.arguments), call.result, call.error] for call in trajectory.calls]
+            [
+                [call.after_turn, call.name, dict(call.arguments), call.result, call.error]
+                # Only where there are any: a record without them keeps the bytes that it always had.
+                + ([dict(call.replies)] if call.replies else [])
+                for call in trajectory.calls
+            ]
         ),
         "replies": _json([dict(reply) for reply in trajectory.replies]),
     }
@@ -114,8 +119,8 @@ def _trajectory(row: dict[str, Any]) -> Trajectory:
             for turn in row["turns"]
         ),
         calls=tuple(
-            ToolCall(after_turn=after, name=name, arguments=arguments, result=result, error=error)
-            for after, name, arguments, result, error in json.loads(row["calls"])
+            ToolCall(after, name, arguments, result, error, *replies)
+            for after, name, arguments, result, error, *replies in json.loads(row["calls"])
         ),
         status=row["status"],
         reason=row["reason"],

@@ -108,14 +108,40 @@ class ToolCall:
     arguments: Mapping[str, Any]
     result: Any
     error: str = ""
+    replies: Mapping[str, int] = field(default_factory=dict)
+    """Arguments that were replies of the episode: name -> index into its turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The reply that is the final answer: a verifier may read an answer span from `sampled` only."""
+    """A reply as a verifier or a tool sees it: an answer span may be read from `sampled` only."""
 
     prefix: str
     sampled: str
+    turn: int = 0
+    """Which of the episode's replies it is."""
+    actions: tuple["Action", ...] = ()
+    """Of a final answer: what the environment was given before, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A reply that the harness handed to a tool, and that the tool took."""
+
+    tool: str
+    reply: Completion
+
+
+def completion_of(turns: Sequence[Turn], calls: Sequence[ToolCall], answer: int) -> Completion:
+    """The final answer with all that was done before it, from the record alone."""
+
+    def reply(index: int) -> Completion:
+        return Completion(turns[index].prefix, turns[index].text, index)
+
+    actions = tuple(
+        Action(call.name, reply(index)) for call in calls if not call.error for index in call.replies.values()
+    )
+    return Completion(turns[answer].prefix, turns[answer].text, answer, actions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +166,10 @@ class Trajectory:
 
     @property
     def completion(self) -> Completion | None:
-        """The answer's text, or None if the episode has none."""
+        """The answer as the verifier saw it, or None if the episode has none."""
         if self.answer_turn is None:
             return None
-        turn = self.turns[self.answer_turn]
-        return Completion(turn.prefix, turn.text)
+        return completion_of(self.turns, self.calls, self.answer_turn)
 
     @property
     def truncated(self) -> bool:

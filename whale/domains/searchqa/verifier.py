@@ -5,36 +5,17 @@ from collections.abc import Sequence
 
 from whale.domains.base import Verdict
 from whale.domains.searchqa.normalisation import ascii_text, normalise
+from whale.domains.tags import last_span
 from whale.rollout.types import Completion
 
-OPEN, CLOSE = "<answer>", "</answer>"
 MAX_ANSWER_CHARACTERS = 200
 """A longer span is no answer; it also bounds the work of comparing."""
-_TAG = re.compile(r"</?answer>")
 _EDGE = r"(?<![A-Za-z0-9]){}(?![A-Za-z0-9])"
 
 
 def answer_span(completion: Completion) -> str | None:
-    """The content of the last `<answer>...</answer>` if the model sampled all of it, else None.
-
-    The opening tag may stand in the harness's prefix; of the content only blanks may. A closing tag pairs
-    with the nearest opening tag before it, unless another closing tag lies between. One pass, linear.
-    """
-    text = completion.prefix + completion.sampled
-    opened: int | None = None
-    last: tuple[int, int] | None = None
-    for tag in _TAG.finditer(text):
-        if tag.group() == OPEN:
-            opened = tag.end()
-        elif opened is not None:
-            last, opened = (opened, tag.start()), None
-    if last is None:
-        return None
-    start, end = last
-    own = len(completion.prefix)
-    if end < own or text[start:own].strip():
-        return None
-    return text[start:end]
+    """The content of the last `<answer>...</answer>` if the model sampled all of it, else None; see `last_span`."""
+    return last_span(completion, "answer")
 
 
 def verify(answers: Sequence[str], completion: Completion) -> Verdict:

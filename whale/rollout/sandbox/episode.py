@@ -103,7 +103,9 @@ class EpisodeTools:
             raise AttributeError(f"there is no tool {name!r}; the tools are {', '.join(self._names) or 'none'}")
 
         async def call(**arguments: Any) -> Any:
-            request = json.dumps({"kind": "tool", "name": name, "arguments": arguments})
+            replies = {key: value.id for key, value in arguments.items() if isinstance(value, api.Reply)}
+            plain = {key: value for key, value in arguments.items() if key not in replies}
+            request = json.dumps({"kind": "tool", "name": name, "arguments": plain, "replies": replies})
             answer = await self._loop.request(request)
             if "error" in answer:
                 raise api.ToolError(answer["error"])
