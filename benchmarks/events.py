@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -152,7 +153,7 @@ class Theirs:
 
         mapper: Mapper[UUID] = Mapper(JSONTranscoder())
         facts = [
-            _fact()(self._run, n, type(new.event).__name__, msgspec.to_builtins(new.event))
+            Fact(self._run, n, type(new.event).__name__, msgspec.to_builtins(new.event))
             for n, new in enumerate(events, 1)
         ]
 
@@ -182,21 +183,14 @@ class _Plain(msgspec.Struct, frozen=True):
     key: str
 
 
-def _fact() -> type:
-    global Fact
-    if "Fact" not in globals():
-        from dataclasses import dataclass
+@dataclass(frozen=True)
+class Fact:
+    """An event as the library's mapper stores one: its fields as JSON, its class as a topic."""
 
-        @dataclass(frozen=True)
-        class Fact:  # as the library stores one: its fields as JSON, its class as a topic
-            originator_id: UUID
-            originator_version: int
-            kind: str
-            data: dict[str, object]
-
-        Fact.__qualname__ = "Fact"
-        globals()["Fact"] = Fact
-    return globals()["Fact"]
+    originator_id: UUID
+    originator_version: int
+    kind: str
+    data: dict[str, object]
 
 
 # --- memory ---

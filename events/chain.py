@@ -222,6 +222,8 @@ class EventIds:
     def __call__(self, now: datetime) -> str:
         """The next id."""
         self._last = max(self._last + 1, int(now.timestamp() * 1000) << 12)
-        number = (self._last >> 12) << 80 | (0x7000 | self._last & 0xFFF) << 64 | 1 << 63 | self._bits(62)
-        text = f"{number:032x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        ms, bits = self._last >> 12, self._bits(62)
+        return (
+            f"{ms >> 16:08x}-{ms & 0xFFFF:04x}-{0x7000 | self._last & 0xFFF:04x}-{0x8000 | bits >> 48:04x}-"
+            f"{bits & 0xFFFF_FFFF_FFFF:012x}"
+        )
