@@ -195,12 +195,9 @@ def seal(
 def sealed(rows: Sequence[Row], batch: Sequence[Prepared]) -> list[Recorded]:
     """New rows as a reader will get them."""
     return [
-        Recorded(
-            r.position, r.stream, r.version, r.key, r.event_id, r.at, p.encoded.event, _decode_meta(r.meta),
-            r.prev_hash, r.hash,
-        )
-        for r, p in zip(rows, batch, strict=True)
-    ]  # fmt: skip
+        Recorded(*row[:6], p.encoded.event, _decode_meta(p.meta), row.prev_hash, row.hash)
+        for row, p in zip(rows, batch, strict=True)
+    ]
 
 
 def utc_now() -> datetime:
