@@ -10,13 +10,15 @@ recorder's are encoded by msgspec's plain encoder, the cheapest way there is, an
 both read every event in order, decode it to the same typed record by the same decoder, and fold it with the run's
 own reducer (whale.alternation.state.reduce); ours checks every hash on the way. `read` is the same without the
 fold, which costs both the same. `mapper` is the library's own way to write and read events (its JSON transcoder
-and topics), for those who use it as it comes.
+and topics; then msgspec to the same typed record), for those who use it as it comes. With `--cpu`, CPU time is
+measured instead: it leaves out the waiting for the disk, which costs all the same.
 
 With `--events 1000000` the replay shows that memory is bounded: the replay's peak RSS is printed for a tenth of the
 log and for all of it, without and with the fold (whose state holds a record for each optimiser step).
 """
 
 import argparse
+import gc
 import resource
 import statistics
 import subprocess
@@ -25,6 +27,8 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -32,7 +36,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from whale.alternation.state import State, reduce
-from whale.events import CODEC, EventLog, NewEvent, Recorded, SqliteLog, fold
+from whale.events import CODEC, EVENT_TYPES, EventLog, NewEvent, Recorded, SqliteLog, fold
 from whale.events.types import CheckpointSaved, Event, Outcome, PhaseStarted, RolloutsRecorded, RunStarted, StepTrained
 
 STEP = 64
@@ -78,10 +82,14 @@ def batched(events: Sequence[NewEvent], size: int) -> list[Sequence[NewEvent]]:
     return [events[i : i + size] for i in range(0, len(events), size)]
 
 
+clock = time.perf_counter
+
+
 def rate(count: int, work: Callable[[], object]) -> float:
-    started = time.perf_counter()
+    gc.collect()  # what somebody else left is not paid for here
+    started = clock()
     work()
-    return count / (time.perf_counter() - started)
+    return count / (clock() - started)
 
 
 # --- ours ---
@@ -146,13 +154,13 @@ class Theirs:
                 yield _Plain(CODEC.decode(note.topic, 1, note.state), "run", note.topic)
             position = page[-1].id
 
-    def mapped(self, events: Sequence[NewEvent], size: int) -> tuple[float, float]:
-        """(append, replay without a fold) through the library's own mapper."""
+    def mapped(self, events: Sequence[NewEvent], size: int) -> tuple[float, float, float]:
+        """Rates of append, read, and read and fold through the library's own mapper."""
         from eventsourcing.persistence import JSONTranscoder, Mapper
 
         mapper: Mapper[UUID] = Mapper(JSONTranscoder())
         facts = [
-            _fact()(self._run, n, type(new.event).__name__, msgspec.to_builtins(new.event))
+            Fact(self._run, n, type(new.event).__name__, msgspec.to_builtins(new.event))
             for n, new in enumerate(events, 1)
         ]
 
@@ -160,14 +168,15 @@ class Theirs:
             for i in range(0, len(facts), size):
                 self._recorder.insert_events([mapper.to_stored_event(fact) for fact in facts[i : i + size]])
 
-        def read() -> None:
+        def read() -> Iterator[_Plain]:
             position = 0
             while page := self._recorder.select_notifications(position + 1, 500):
                 for note in page:
-                    mapper.to_domain_event(note)
+                    fact: Any = mapper.to_domain_event(note)
+                    yield _Plain(msgspec.convert(fact.data, EVENT_TYPES[fact.kind]), "run", fact.kind)
                 position = page[-1].id
 
-        return rate(len(events), write), rate(len(events), read)
+        return rate(len(events), write), *replay(read, len(events))
 
     def close(self) -> None:
         """Close the file."""
@@ -182,21 +191,14 @@ class _Plain(msgspec.Struct, frozen=True):
     key: str
 
 
-def _fact() -> type:
-    global Fact
-    if "Fact" not in globals():
-        from dataclasses import dataclass
+@dataclass(frozen=True)
+class Fact:
+    """An event as the library's mapper stores one: its fields as JSON, its class as a topic."""
 
-        @dataclass(frozen=True)
-        class Fact:  # as the library stores one: its fields as JSON, its class as a topic
-            originator_id: UUID
-            originator_version: int
-            kind: str
-            data: dict[str, object]
-
-        Fact.__qualname__ = "Fact"
-        globals()["Fact"] = Fact
-    return globals()["Fact"]
+    originator_id: UUID
+    originator_version: int
+    kind: str
+    data: dict[str, object]
 
 
 # --- memory ---
@@ -245,10 +247,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="where the databases are made: the disk that is measured")
     parser.add_argument("--postgres", default="auto", help="URL of a database for throw-away runs; no; auto: pgserver")
+    parser.add_argument("--cpu", action="store_true", help="time the process's CPU: for a machine that is not quiet")
     parser.add_argument("--replay", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--fold", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.cpu:
+        global clock
+        clock = time.process_time
     if options.replay:
         replay_here(options.replay, options.until, options.fold)
         return
@@ -268,46 +274,62 @@ def compare(folder: Path, count: int, singles: int, repeats: int, postgres: str)
             rates[what.replace("_", " ")].setdefault(who, []).append(value)
 
     with postgres_url(postgres) as url:
-        for repeat in range(repeats):
-            for log in opened(folder / f"ours-{repeat}", url):
-                who = "ours, SQLite" if isinstance(log, SqliteLog) else "ours, PostgreSQL"
-                note(who, append_1=append_ours(log, events[:singles], 1))
-            for log in opened(folder / f"ours-{repeat}", url):
-                who = "ours, SQLite" if isinstance(log, SqliteLog) else "ours, PostgreSQL"
-                note(who, append_100=append_ours(log, events, 100))
-                read, folded = replay(log.read, count)
-                note(who, read=read, replay=folded)
-            theirs = Theirs(folder / f"theirs-{repeat}-1.db")
-            note("recorder", append_1=theirs.append(events[:singles], 1))
-            theirs.close()
-            theirs = Theirs(folder / f"theirs-{repeat}-100.db")
-            note("recorder", append_100=theirs.append(events, 100))
-            read, folded = replay(theirs.read, count)
-            note("recorder", read=read, replay=folded)
-            theirs.close()
-            theirs = Theirs(folder / f"mapped-{repeat}.db")
-            append, read = theirs.mapped(events, 100)
-            note("recorder, mapper", append_100=append, read=read)
-            theirs.close()
-            for path in folder.iterdir():
-                path.unlink()
+        turns = [partial(ours, None), recorder, mapper, *([partial(ours, url)] if url else [])]
+        for repeat in range(repeats + 1):
+            for turn in turns[repeat % len(turns) :] + turns[: repeat % len(turns)]:  # nobody is always the first
+                who, values = turn(folder, events, singles)
+                if repeat:  # the first round warms up
+                    note(who, **values)
+                for path in folder.iterdir():
+                    path.unlink()
     for what, contenders in rates.items():
         print(what)
         for who, values in contenders.items():
             print(f"  {who:24s}{spread(values)}")
-        pairs = [a / b for a, b in zip(contenders["ours, SQLite"], contenders["recorder"], strict=True)]
-        print(f"  ratio to the recorder   {statistics.median(pairs):10.2f}    ({min(pairs):.2f} to {max(pairs):.2f})\n")
+        for peer in ("recorder", "recorder, mapper"):
+            if peer in contenders:
+                pairs = [a / b for a, b in zip(contenders["ours, SQLite"], contenders[peer], strict=True)]
+                print(f"  ours / {peer:17s}{statistics.median(pairs):10.2f}    ({min(pairs):.2f} to {max(pairs):.2f})")
+        print()
 
 
-def opened(path: Path, url: str | None) -> Iterator[EventLog]:
-    """An empty log of ours on each database, closed after its turn."""
-    with SqliteLog(path.with_name(f"{path.name}-{uuid4()}.db")) as log:
-        yield log
-    if url:
-        from whale.events import PostgresLog
+Turn = tuple[str, dict[str, float]]
 
-        with PostgresLog(url, f"bench {uuid4()}") as server:
-            yield server
+
+def ours(url: str | None, folder: Path, events: Sequence[NewEvent], singles: int) -> Turn:
+    with fresh(url, folder) as log:
+        one = append_ours(log, events[:singles], 1)
+    with fresh(url, folder) as log:
+        hundred = append_ours(log, events, 100)
+        read, folded = replay(log.read, len(events))
+    who = f"ours, {'PostgreSQL' if url else 'SQLite'}"
+    return who, {"append_1": one, "append_100": hundred, "read": read, "replay": folded}
+
+
+def fresh(url: str | None, folder: Path) -> EventLog:
+    if url is None:
+        return SqliteLog(folder / f"{uuid4()}.db")
+    from whale.events import PostgresLog
+
+    return PostgresLog(url, f"bench {uuid4()}")
+
+
+def recorder(folder: Path, events: Sequence[NewEvent], singles: int) -> Turn:
+    theirs = Theirs(folder / "one.db")
+    one = theirs.append(events[:singles], 1)
+    theirs.close()
+    theirs = Theirs(folder / "hundred.db")
+    hundred = theirs.append(events, 100)
+    read, folded = replay(theirs.read, len(events))
+    theirs.close()
+    return "recorder", {"append_1": one, "append_100": hundred, "read": read, "replay": folded}
+
+
+def mapper(folder: Path, events: Sequence[NewEvent], singles: int) -> Turn:
+    theirs = Theirs(folder / "mapped.db")
+    hundred, read, folded = theirs.mapped(events, 100)
+    theirs.close()
+    return "recorder, mapper", {"append_100": hundred, "read": read, "replay": folded}
 
 
 class postgres_url:

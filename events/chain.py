@@ -196,12 +196,9 @@ def seal(
 def sealed(rows: Sequence[Row], batch: Sequence[Prepared]) -> list[Recorded]:
     """New rows as a reader will get them."""
     return [
-        Recorded(
-            r.position, r.stream, r.version, r.key, r.event_id, r.at, p.encoded.event, _decode_meta(r.meta),
-            r.prev_hash, r.hash,
-        )
-        for r, p in zip(rows, batch, strict=True)
-    ]  # fmt: skip
+        Recorded(*row[:6], p.encoded.event, _decode_meta(p.meta), row.prev_hash, row.hash)
+        for row, p in zip(rows, batch, strict=True)
+    ]
 
 
 def utc_now() -> datetime:
@@ -223,6 +220,8 @@ class EventIds:
     def __call__(self, now: datetime) -> str:
         """The next id."""
         self._last = max(self._last + 1, int(now.timestamp() * 1000) << 12)
-        number = (self._last >> 12) << 80 | (0x7000 | self._last & 0xFFF) << 64 | 1 << 63 | self._bits(62)
-        text = f"{number:032x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        ms, bits = self._last >> 12, self._bits(62)
+        return (
+            f"{ms >> 16:08x}-{ms & 0xFFFF:04x}-{0x7000 | self._last & 0xFFF:04x}-{0x8000 | bits >> 48:04x}-"
+            f"{bits & 0xFFFF_FFFF_FFFF:012x}"
+        )

@@ -34,14 +34,18 @@ def insert(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
     """Write rows, many by one statement: each statement keeps a copy of the pages that it changes."""
     for i in range(0, len(rows), _ROWS_A_STATEMENT):
         part = rows[i : i + _ROWS_A_STATEMENT]
-        connection.execute(_insert(len(part)), list(chain.from_iterable(part)))
+        connection.execute(_insert(len(part)), list(chain.from_iterable(map(_storable, part))))
+
+
+def _storable(row: Row) -> tuple[Any, ...]:
+    """As the driver takes it: text for data and meta, which as bytes would become BLOBs."""
+    return (*row[:8], row.data.decode(), row.meta.decode(), *row[10:])
 
 
 @cache
 def _insert(count: int) -> str:
     names = ", ".join(f'"{c}"' for c in Row._fields)
-    # data and meta come as bytes, which would be stored as BLOBs; the cast takes them as the UTF-8 that they are.
-    row = ", ".join("CAST(? AS TEXT)" if c in ("data", "meta") else "?" for c in Row._fields)
+    row = ", ".join("?" * len(Row._fields))
     return f"INSERT INTO events ({names}) VALUES " + ", ".join([f"({row})"] * count)
 
 

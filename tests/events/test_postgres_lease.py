@@ -44,7 +44,7 @@ def url(shared_url: str) -> str:
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest) -> str:
-    return request.node.name
+    return str(request.node.name)
 
 
 @pytest.fixture

@@ -221,7 +221,8 @@ class LogAgainstModel(RuleBasedStateMachine):
                 assert list(log.read(stream=stream)) == [r for r in got if r.stream == stream]
         first, *others = [facts(log.read()) for log in self.logs.values()]
         assert all(other == first for other in others)
-        folded = [fold(count_events, {}, log.read()) for log in self.logs.values()]
+        nothing: dict[str, int] = {}
+        folded = [fold(count_events, nothing, log.read()) for log in self.logs.values()]
         assert all(state == folded[0] for state in folded)
 
 
