@@ -11,7 +11,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]  # it ships no stubs
+import psutil
 import psycopg
 from psycopg import sql
 from sqlalchemy.engine import URL, make_url
