@@ -61,7 +61,7 @@ def _hash(
 def check(row: Row) -> None:
     """Raise CorruptLog unless the row is, byte for byte, the one that was hashed."""
     try:
-        if digest(row) == row.hash:
+        if _hash(*row[:-1]) == row.hash:
             return
     except (TypeError, ValueError):  # a column that holds another type than was written
         pass
@@ -103,15 +103,13 @@ def checked(rows: Iterable[Row]) -> Iterator[Row]:
 def recorded(row: Row, codec: Codec) -> Recorded:
     """The row as a reader gets it. Raises CorruptLog or UnknownEvent."""
     check(row)
-    event = codec.decode(row.type, row.schema_version, row.data, row.position)
+    position, stream, version, key, event_id, at, type_, schema_version, data, meta, prev_hash, hash_ = row
+    event = codec.decode(type_, schema_version, data, position)
     try:
-        meta = _decode_meta(row.meta)
+        decoded = _decode_meta(meta)
     except msgspec.DecodeError as error:
-        raise CorruptLog(row.position, f"its meta is not a JSON object: {error}") from error
-    return Recorded(
-        row.position, row.stream, row.version, row.key, row.event_id, row.at, event, meta,
-        row.prev_hash, row.hash,
-    )  # fmt: skip
+        raise CorruptLog(position, f"its meta is not a JSON object: {error}") from error
+    return Recorded(position, stream, version, key, event_id, at, event, decoded, prev_hash, hash_)
 
 
 class Prepared(msgspec.Struct, frozen=True, gc=False):

@@ -32,7 +32,8 @@ def walk(page: Page, after: int, end: int) -> Iterator[Row]:
         if not rows:
             raise CorruptLog(position + 1, "is missing")
         for row in rows:
-            check_link(row, position, hash_)
+            if row.position != position + 1 or row.prev_hash != hash_:
+                check_link(row, position, hash_)  # raises, with what is wrong
             position, hash_ = row.position, row.hash
             yield row
 

@@ -218,7 +218,7 @@ def check_after_kill(url: str, acknowledged: int) -> int:
         return position
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [4, pytest.param(30, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_a_writer_killed_in_the_middle_of_an_append_loses_nothing_acknowledged(url: str, kills: int) -> None:
     chance = random.Random(7)
     position = 0
@@ -229,7 +229,7 @@ def test_a_writer_killed_in_the_middle_of_an_append_loses_nothing_acknowledged(u
     assert position >= kills * 5
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_a_server_that_crashes_under_load_loses_nothing_acknowledged(
     local_server: LocalServer, url: str, kills: int
 ) -> None:

@@ -143,7 +143,7 @@ def check_after_kill(path: Path, acknowledged: int) -> int:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
-@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_a_writer_killed_at_any_moment_loses_nothing_acknowledged(path: Path, kills: int) -> None:
     chance = random.Random(7)
     SqliteLog(path).close()
@@ -161,7 +161,7 @@ def test_a_writer_killed_at_any_moment_loses_nothing_acknowledged(path: Path, ki
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
-@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_a_writer_killed_at_any_step_of_an_append_leaves_the_log_as_before(path: Path, kills: int) -> None:
     with SqliteLog(path) as log:
         first = log.append("run", [NewEvent(ExtendRequested(cycles=n), f"e/{n}") for n in range(2)], 0)
