@@ -174,6 +174,7 @@ def on(runs: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 def test_every_read_has_json(finished: Path) -> None:
     for words in (
         ["status"], ["status", "toy"], ["lineage", "toy"], ["show", "toy", "h0"], ["diff", "toy", "h0", "accepted"],
+        ["blame", "toy", "harness.py"], ["score", "toy"],
         ["replay", "toy"], ["events", "verify", "toy"], ["models", "list"], ["doctor"],
     ):  # fmt: skip
         done = on(finished, *words, "--json")
