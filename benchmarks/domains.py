@@ -37,7 +37,7 @@ def main() -> None:
     options = arguments()
     domain = load_domain(options.domain, apply_overrides({}, options.set))
     tasks = list(domain.splits()[options.split])[: options.tasks]
-    tier = best_tier()
+    tier = best_tier(allow_unsandboxed=options.allow_unsandboxed)
     engine = load_engine(options)
     sampling = Sampling(options.temperature, options.max_turns, options.max_generated_tokens, options.max_turn_tokens)
     results: dict[str, dict[str, GroupFigures]] = {}
@@ -81,6 +81,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--max-turns", type=int, default=8)
     parser.add_argument("--max-generated-tokens", type=int, default=256)
     parser.add_argument("--max-turn-tokens", type=int, default=96)
+    parser.add_argument("--allow-unsandboxed", action="store_true", help="where this machine has no sandbox")
     parser.add_argument("--show", type=int, default=0, help="print so many rollouts of each harness to stderr")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
