@@ -18,9 +18,9 @@ from textual.widgets import ContentSwitcher, Input
 
 from whale.alternation.requests import append_request, user
 from whale.alternation.state import Candidate, State
-from whale.errors import WhaleError
+from whale.errors import UsageError, WhaleError
 from whale.events import LogError
-from whale.tui import steering
+from whale.tui import steering, themes
 from whale.tui.actions import ACTIONS, bindings, help_rows, key_file
 from whale.tui.bars import head_parts, key_parts, past_parts, tab_parts
 from whale.tui.difflines import UnifiedLines, parse
@@ -38,6 +38,23 @@ TICK = 0.25
 """Seconds between looks at what was read."""
 
 LOCAL = {"runs", "lineage", "diff", "harness", "rollouts", "events", "compare"}
+
+
+def theme_named(name: str | None) -> str | None:
+    """A theme's full name.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    from textual.theme import BUILTIN_THEMES
+
+    if name is None:
+        return None
+    wanted = {"ansi": themes.ANSI, "light": themes.WHALE_LIGHT.name, "dark": themes.DEFAULT}.get(name, name)
+    known = [themes.WHALE.name, themes.WHALE_LIGHT.name, *BUILTIN_THEMES]
+    if wanted not in known:
+        raise UsageError(f"--theme {name}: one of ansi, light, dark, {', '.join(sorted(known))}")
+    return wanted
 
 
 def make_view(name: str) -> View:
@@ -109,10 +126,9 @@ class WhaleApp(App[None]):
     async def on_mount(self) -> None:
         """Open what was asked for."""
         self.set_keymap(self.keys)
-        if self.wanted_theme is not None:
-            self.theme = self.wanted_theme
-        elif os.environ.get("NO_COLOR"):
-            self.theme = "ansi-dark"
+        self.register_theme(themes.WHALE)
+        self.register_theme(themes.WHALE_LIGHT)
+        self.theme = self.wanted_theme or (themes.ANSI if os.environ.get("NO_COLOR") else themes.DEFAULT)
         self.screen.bindings_updated_signal.subscribe(self, lambda _: self._draw_keys())
         if self.run_to_open is not None:
             self.open(self.run_to_open)
@@ -205,9 +221,16 @@ class WhaleApp(App[None]):
     def _draw_keys(self) -> None:
         if not self.is_running or len(self.screen_stack) != 1:
             return
+        if isinstance(self.focused, Input):
+            self.query_one("#keys", LineBar).set_parts(line((" ⏎", "key"), " done ", (" esc", "key"), " leave it"))
+            return
         parts, targets = key_parts(self.screen.active_bindings, self.size.width - 2, self.get_key_display)
         calls = {n: (lambda key=key: self.simulate_key(key)) for n, key in targets.items()}
         self.query_one("#keys", LineBar).set_parts(parts, calls)
+
+    def watch_theme(self, theme: str) -> None:
+        """The style sheet knows whether the terminal's own colours are used."""
+        self.set_class(theme.startswith("ansi"), "-ansi-look")
 
     def on_resize(self) -> None:
         """The frame depends on the width."""
@@ -438,7 +461,7 @@ class WhaleApp(App[None]):
         scopes = {"app", "go", "time", "steer", "list", front}
         groups = help_rows(self.keys, scopes)
         groups.sort(key=lambda group: 0 if group[0].lower() == front else 1)
-        self.push_screen(Dialog("keys", FixedLines(help_lines(groups, str(key_file())))))
+        self.push_screen(Dialog("keys", lambda width: FixedLines(help_lines(groups, str(key_file()), width), width=0)))
 
     def action_outcomes(self) -> None:
         """What was asked for, and what became of it."""

@@ -50,14 +50,14 @@ def head_parts(run: OpenRun | None, moment: Moment | None, width: int) -> Line:
 def tab_parts(current: str, width: int) -> Line:
     """The screens with their keys; every second span is a gap, the others are targets."""
     names = [f"{n} {name.capitalize()}" for n, name in enumerate(VIEWS, 1)]
-    room = width - sum(len(name) + 2 for name in names)
-    if room < 0:  # a narrow terminal: the current one by name, the others by number
-        names = [name if VIEWS[n] == current else name[:4] if width >= 60 else name[:1] for n, name in enumerate(names)]
-        room = width - sum(len(name) + 2 for name in names)
-    gap = " " if room >= len(names) else ""
+    pad = next((pad for pad in (" ", "") if sum(len(n) + 1 + len(pad) for n in names) <= width), None)
+    if pad is None:  # too narrow for all names: the others by number
+        pad = ""
+        names = [name if view == current else name[0] for name, view in zip(names, VIEWS, strict=True)]
+    gap = " " if sum(len(n) + 2 + len(pad) for n in names) <= width else ""
     parts: list[Span] = []
     for name, view in zip(names, VIEWS, strict=True):
-        parts += [Span(f" {name} ", "tab-current" if view == current else "tab"), Span(gap)]
+        parts += [Span(f" {name}{pad}", "tab-current" if view == current else "tab"), Span(gap)]
     return tuple(parts)
 
 

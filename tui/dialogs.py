@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 
 from whale.tui.actions import bindings
 from whale.tui.lines import LineBar, LineView
-from whale.tui.text import FixedLines, Line, Lines, clean, line
+from whale.tui.text import FixedLines, Line, Lines, clean, line, wrap
 
 
 class Dialog(ModalScreen[object]):
@@ -91,13 +91,17 @@ class Choice(Dialog):
         self.dismiss(cast(str, self.query_one("#lines", LineView).current))
 
 
-def help_lines(groups: Sequence[tuple[str, Sequence[tuple[str, str, str]]]], file: str) -> list[Line]:
+def help_lines(groups: Sequence[tuple[str, Sequence[tuple[str, str, str]]]], file: str, width: int) -> list[Line]:
     """The keys of the scopes that are heard now."""
     lines: list[Line] = []
     column = max((len(keys) for _, rows in groups for keys, _, _ in rows), default=0) + 2
     for title, rows in groups:
         lines.append(line((title, "title")))
-        lines += [line((f"  {keys:<{column}}", "key"), f"{words:<58.58}", (f" {id_}", "muted")) for keys, words, id_ in rows]
+        for keys, words, id_ in rows:
+            room = width - column - len(words) - 4
+            name = (f"  {id_:>{room}}", "muted") if room >= len(id_) else ""
+            lines.append(line((f"  {keys:<{column}}", "key"), words, name))
         lines.append(line(""))
-    lines.append(line((f"Change keys in {file}: a table a scope, such as [steer] pause = \"P\"", "muted")))
+    words = f'Change keys in {file}: a table for each scope, such as [steer] and in it pause = "P".'
+    lines += [line((part, "muted")) for part in wrap(words, width)]
     return lines

@@ -212,8 +212,10 @@ class UnifiedLines(_Drawn):
 
 
 def _tinted(parts: Line, role: str) -> Line:
-    """Plain pieces of a changed line take its role; coloured ones keep theirs."""
-    return tuple(Span(text, own or role) for text, own in parts) if role else parts
+    """A changed line's pieces on its ground; syntax keeps its colours there."""
+    if not role:
+        return parts
+    return tuple(Span(text, own if own.endswith("-word") else f"{role}|{own}" if own else role) for text, own in parts)
 
 
 class SideBySideLines(_Drawn):
@@ -221,6 +223,8 @@ class SideBySideLines(_Drawn):
 
     def __init__(self, diff: Diff, painter: "Callable[[str, str], Painter | None]") -> None:
         super().__init__(diff, painter)
+        self.shift = 0
+        """Cells by which both sides are scrolled to the right."""
         self.rows: list[tuple[int | None, int | None]] = []
         i, lines = 0, diff.lines
         while i < len(lines):
@@ -258,7 +262,7 @@ class SideBySideLines(_Drawn):
         role = line.kind if line.kind != "same" else ""
         number = line.old if side == "old" else line.new
         head = f"{number:>{self.gutter}} {_MARKS[line.kind]} "
-        parts = _tinted(self.content(index), role)
+        parts = _tinted(_shifted(self.content(index), self.shift), role)
         return (Span(head, role or "muted"), *_exactly(parts, width - len(head), role))
 
     def text(self, index: int) -> str:
@@ -281,6 +285,17 @@ class SideBySideLines(_Drawn):
     def width(self) -> int:
         """Cut to the view."""
         return 0
+
+
+def _shifted(parts: Line, cells: int) -> Line:
+    """The line without its first cells."""
+    result: list[Span] = []
+    for text, own in parts:
+        taken = min(cells, len(text))
+        cells -= taken
+        if taken < len(text):
+            result.append(Span(text[taken:], own))
+    return tuple(result)
 
 
 def _exactly(parts: Line, width: int, role: str) -> Line:

@@ -8,6 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import BindingType
+from textual.color import Color
 from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
@@ -126,11 +127,23 @@ class LineView(ScrollView, can_focus=True):
         self._drawn.clear()
 
     def _style(self, role: str) -> Style:
+        """A role's look in the theme; colours that let the ground through are mixed with it here."""
         if not role:
             return Style.null()
         style = self._styles_of.get(role)
+        if style is None and "|" in role:
+            ground, _, over = role.partition("|")
+            style = self._styles_of[role] = self._style(ground) + self._style(over)
         if style is None:
-            style = self.get_component_rich_style(f"line--{role}", partial=True)
+            rules = self.get_component_styles(f"line--{role}")
+            ground = self.background_colors[1]
+            back = fore = None
+            if rules.has_rule("background"):
+                ground = _mixed(ground, rules.background)
+                back = ground.rich_color
+            if rules.has_rule("color"):
+                fore = _mixed(ground, rules.color).rich_color
+            style = Style(color=fore, bgcolor=back) + rules.text_style
             self._styles_of[role] = style
         return style
 
@@ -164,8 +177,6 @@ class LineView(ScrollView, can_focus=True):
             parts = _marked(parts, self.needle)
         for text, role in parts:
             style = self._style(role)
-            if here and role not in ("match", "added-word", "removed-word"):
-                style = style.without_color + Style(color=style.color) if style.bgcolor else style
             segments.append(Segment(clean(text), fill + style))
         return Strip(segments)
 
@@ -242,13 +253,26 @@ class LineView(ScrollView, can_focus=True):
         """To the last line."""
         self.move_to(len(self.lines) - 1)
 
+    def _sideways(self, cells: int) -> None:
+        shift = getattr(self.lines, "shift", None)
+        if shift is None:
+            self.scroll_to(x=self.scroll_offset.x + cells, animate=False)
+        else:  # lines that move inside their columns
+            self.lines.shift = max(0, shift + cells)  # type: ignore[attr-defined]
+            self._drawn.clear()
+            self.refresh()
+
     def action_left(self) -> None:
         """Scroll left."""
-        self.scroll_to(x=self.scroll_offset.x - 8, animate=False)
+        self._sideways(-8)
 
     def action_right(self) -> None:
         """Scroll right."""
-        self.scroll_to(x=self.scroll_offset.x + 8, animate=False)
+        self._sideways(8)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only a line under a cursor can be opened."""
+        return self.with_cursor if action == "choose" else True
 
     def action_choose(self) -> None:
         """Open the cursor's line."""
@@ -289,6 +313,11 @@ class LineView(ScrollView, can_focus=True):
         if self.with_cursor:
             return self.lines.text(self.index).rstrip() if len(self.lines) else ""
         return "\n".join(self.lines.text(i).rstrip() for i in range(min(len(self.lines), 20_000)))
+
+
+def _mixed(ground: Color, over: Color) -> Color:
+    """A colour over another one. The terminal's own colours cannot be mixed."""
+    return over if over.a == 1 or over.ansi is not None else ground + over
 
 
 def _marked(parts: Line, needle: str) -> Line:

@@ -43,7 +43,7 @@ def pane(view: LineView, title: str) -> LineView:
 SIGNS = {
     "accepted": ("◆", "good"),
     "was": ("◇", "good"),
-    "scored": ("●", "accent"),
+    "scored": ("●", "info"),
     "invalid": ("✗", "bad"),
     "duplicate": ("=", "muted"),
     "open": ("○", "warn"),

@@ -196,14 +196,16 @@ def task_changes(moment: Moment, candidate: Candidate) -> tuple[str, tuple[TaskC
     state, run = moment.state, moment.run
     if not candidate.scores:
         return "", ()
-    weights = candidate.scores[-1].weights
-    after = _means(run.outcomes(candidate.id, weights, moment.position))
-    for parent in candidate.parents:
-        before = _means(run.outcomes(parent, weights, moment.position))
-        if before and parent in state.candidates:
+    for score in reversed(candidate.scores):  # the newest weights under which both were scored
+        for parent in candidate.parents:
+            before = _means(run.outcomes(parent, score.weights, moment.position))
+            if not before or parent not in state.candidates:
+                continue
+            after = _means(run.outcomes(candidate.id, score.weights, moment.position))
             changes = (TaskChange(task, before.get(task), after.get(task)) for task in {**after, **before})
             order = {"lost": 0, "gained": 1, "new": 2, "same": 3}
             return parent, tuple(sorted(changes, key=lambda c: (order[c.kind], c.task)))
+    after = _means(run.outcomes(candidate.id, candidate.scores[-1].weights, moment.position))
     return "", tuple(TaskChange(task, None, mean) for task, mean in after.items())
 
 
@@ -233,7 +235,8 @@ def task_lines(loaded: Loaded | None, width: int) -> list[Line]:
     for change in loaded.tasks:
         mark, role = marks[change.kind]
         figures = f"{_figure(change.before)} → {_figure(change.after)}" if loaded.against else _figure(change.after)
-        rows.append(line((mark + "  ", role), f"{figures:<14}", (cut(change.task, max(8, width - 26)), role)))
+        head = f"{mark}  {figures:<14}" if loaded.against else f"{figures:<7}"
+        rows.append(line((head, role), (cut(change.task, max(8, width - len(head))), role)))
     return rows
 
 

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from whale.alternation.state import Candidate, State
-from whale.tui import graph
+from whale.tui import charts, graph
 from whale.tui.actions import bindings
 from whale.tui.lines import LineView
 from whale.tui.opened import Moment
@@ -54,7 +54,7 @@ class Lineage(View):
             self.query_one("#ln-detail", LineView).set_lines(NOTHING)
             return
         facts = (moment.state.candidates, moment.state.accepted, moment.run, tuple(self.folded), self.filter)
-        if len(facts) != len(self._drawn_for) or any(a is not b and a != b for a, b in zip(facts[1:], self._drawn_for[1:], strict=True)) or facts[0] is not self._drawn_for[0]:
+        if not self._drawn_for or facts[0] is not self._drawn_for[0] or facts[1:] != self._drawn_for[1:]:
             self._drawn_for = facts
             self._draw(moment, frozenset(self.folded), self.filter)
         self._detail()
@@ -77,7 +77,7 @@ class Lineage(View):
         title = f"lineage · {count} candidates"
         view.set_title(f"{title} · filter: {self.filter} (esc ends it)" if self.filter else title)
         view.set_subtitle("◆ accepted ◇ was ● scored ✗ invalid = duplicate ○ open")
-        wanted = self.whale.chosen if first else None
+        wanted = (self.whale.chosen or lines.state.accepted) if first else None
         if wanted is not None and (found := lines.find(wanted)) is not None:
             view.move_to(found, centre=True)
         self._detail()
@@ -107,6 +107,11 @@ class Lineage(View):
     def _detail(self, *, top: bool = False) -> None:
         view, moment = self.query_one("#ln-detail", LineView), self._moment
         name = self.candidate
+        key = self.query_one("#ln-list", LineView).current
+        if moment is not None and isinstance(key, tuple):
+            view.set_title(f"cycle {key[1]}" if key[1] else "start")
+            view.set_lines(lambda width: FixedLines(cycle_lines(moment.state, key[1], width), width=0), top=top)
+            return
         if moment is None or name is None or name not in moment.state.candidates:
             view.set_title("candidate")
             view.set_lines(NOTHING)
@@ -220,10 +225,9 @@ class LineageLines:
             words = needle.lower().split()
             newest = [c for c in newest if all(w in self._words(c) for w in words)]
         shown = {c.id for c in newest} if needle else state.candidates
-        parents = {c.id: c.parents for c in newest} if not needle else {c.id: c.parents for c in state.candidates.values()}
+        parents = {c.id: c.parents for c in state.candidates.values()} if needle else {}
         nodes = [
-            graph.Node(c.id, tuple(p for p in c.parents if p in shown) if not needle else graph.visible_parents(c.id, parents, shown))
-            for c in newest
+            graph.Node(c.id, graph.visible_parents(c.id, parents, shown) if needle else c.parents) for c in newest
         ]
         by_cycle: dict[int, list[Candidate]] = {}
         for c in newest:
@@ -317,6 +321,26 @@ class LineageLines:
     def width(self) -> int:
         """Cut to the view."""
         return 0
+
+
+def cycle_lines(state: State, cycle: int, width: int) -> list[Line]:
+    """What a cycle tried and reached: its candidates by score."""
+    mine = [c for c in state.candidates.values() if c.cycle == cycle]
+    scored = sorted(
+        ((s, c) for c in state.candidates.values() for s in c.scores if s.cycle == cycle),
+        key=lambda pair: (-pair[0].score, pair[0].iteration),
+    )
+    lines = [
+        line(
+            (f"{len(mine)} candidates", "strong"),
+            f", {sum(c.valid is False for c in mine)} invalid, {sum(bool(c.duplicate_of) for c in mine)} duplicates",
+        )
+    ]
+    rows = [
+        charts.Interval(c.id + (" in" if s.iteration == 0 else ""), s.score, s.low, s.high, c.title, n == 0)
+        for n, (s, c) in enumerate(scored[:100])
+    ]
+    return [*lines, *charts.intervals(rows, width)]
 
 
 def candidate_lines(state: State, c: Candidate, ever: set[str], width: int) -> list[Line]:

@@ -56,14 +56,21 @@ def now_lines(moment: Moment, width: int) -> list[Line]:
     state = moment.state
     plan = progress(state, moment.run.history.facts, moment.position)
     lines = [line(("doing ", "muted"), cut(plan.doing, width - 6))]
-    lines += [_bar(part, width, moment) for part in plan.parts]
+    tails = [_tail(part, moment) for part in plan.parts]
+    room = max(4, min(48, width - 14 - max(map(len, tails), default=0)))
+    lines += [
+        (Span(f"{part.label:<14}", "muted"), *charts.progress_bar(part.share, room), Span(tail))
+        for part, tail in zip(plan.parts, tails, strict=True)
+    ]
     rate = moment.run.history.facts.rate(moment.position)
-    facts = [f"{rate:.1f} rollouts/s" if rate else ""]
+    facts = [f"{rate:.1f} rollouts/s" if rate and state.status != "completed" else ""]
     if state.accepted:
         facts.append(f"harness {state.accepted}")
     if state.weights:
         facts.append(f"θ {state.weights[:8]}")
     lines.append(line(("using ", "muted"), cut(" · ".join(filter(None, facts)), width - 6)))
+    paid = [sum(t.rollouts for t in state.totals.values()), sum(t.generated for t in state.totals.values())]
+    lines.append(line(("paid  ", "muted"), f"{thousands(paid[0])} rollouts, {thousands(paid[1])} sampled tokens"))
     if state.revert_to:
         lines.append(line(("next  ", "muted"), (f"revert to {state.revert_to} when the phase ends", "warn")))
     chosen = getattr(state, "choose", "")
@@ -78,13 +85,10 @@ def now_lines(moment: Moment, width: int) -> list[Line]:
     return lines
 
 
-def _bar(part: Part, width: int, moment: Moment) -> Line:
-    label = f"{part.label:<14}"
+def _tail(part: Part, moment: Moment) -> str:
     counts = f" {part.done}/{part.total} {part.unit}"
     left = f" ~{duration(part.left)} left" if part.left is not None and moment.live and part.done < part.total else ""
-    tail = f"{counts}{left}"
-    bar = max(4, min(40, width - len(label) - 30))
-    return (Span(label, "muted"), *charts.progress_bar(part.share, bar), Span(cut(tail, width - len(label) - bar)))
+    return f"{counts}{left}"
 
 
 def cost_lines(moment: Moment) -> list[Line]:

@@ -18,7 +18,7 @@ from whale.tui.actions import bindings
 from whale.tui.facts import BROKEN, FABRICATED, PURPOSES, TRUNCATED, Facts
 from whale.tui.lines import LineView
 from whale.tui.opened import Moment, OpenRun
-from whale.tui.text import NOTHING, FixedLines, Line, Span, cut, fit, line, thousands, wrap
+from whale.tui.text import NOTHING, FixedLines, Line, Span, fit, line, thousands, wrap
 from whale.tui.transcript import transcript
 from whale.tui.views.base import View, pane
 
@@ -232,8 +232,8 @@ class RolloutLines:
             Span(extra + " ", "warn"),
             Span(fit(purpose, 9), "muted"),
             Span(fit(candidate, 13), ""),
-            Span(cut(task, max(6, width - 42)), ""),
-            Span(f"  #{facts.rollout_positions[i]}", "muted"),
+            Span(fit(task, max(6, width - 42)), ""),
+            Span(f" #{facts.rollout_positions[i]}", "muted"),
         )
 
     def text(self, index: int) -> str:

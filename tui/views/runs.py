@@ -23,8 +23,9 @@ AGAIN = 5.0
 """Seconds between looks at all runs while the screen is in front."""
 
 STATUS = {
-    "running": ("▶", "good"), "paused": ("‖", "warn"), "stopped": ("■", "warn"), "completed": ("✓", "accent"),
+    "running": ("▶", "accent"), "paused": ("‖", "warn"), "stopped": ("■", "warn"), "completed": ("✓", "good"),
     "interrupted": ("!", "bad"), "new": ("·", "muted"), "unreadable": ("✗", "bad"),
+    "reading": ("…", "muted"),
 }  # fmt: skip
 """Status -> sign and role."""
 
@@ -49,10 +50,12 @@ class Runs(View):
         super().__init__(id="runs", classes="split")
         self.rows: list[RunRow] = []
         self._folds: dict[str, tuple[int, State]] = {}
+        self._complete = False
+        """All runs were read once: from then on the list changes as a whole."""
 
     def compose(self) -> ComposeResult:
         """The list, and the detail pane."""
-        empty = "no runs here: `whale run` starts one"
+        empty = "reading …"
         yield pane(LineView(id="ru-list", empty=empty, classes="list"), "runs")
         yield pane(LineView(id="ru-detail", cursor=False, classes="detail spare"), "run")
 
@@ -73,17 +76,21 @@ class Runs(View):
     @work(thread=True, exclusive=True, group="runs")
     def _read(self, beside: str | None) -> None:
         worker = get_current_worker()
-        rows = []
+        rows: list[RunRow] = []
         sources: list[RunSource] = list(known_runs(beside))
         opened = self.whale.opened
         if opened is not None and all(s.where != opened.source.where for s in sources) and opened.source.run is None:
             sources.insert(0, opened.source)
-        for source in sources:
+        if not sources:
+            self.whale.from_thread(self._ready, rows)
+        for n, source in enumerate(sources):
             if worker.is_cancelled:
                 return
             rows.append(self._row(source))
-        if not worker.is_cancelled:
-            self.whale.from_thread(self._ready, rows)
+            # A long log takes its time: what is known is shown meanwhile.
+            waiting = [RunRow(s, "reading", self._folds.get(s.where, (0, State()))[1], 0) for s in sources[n + 1 :]]
+            self.whale.from_thread(self._ready, [*rows, *waiting] if not self._complete or not waiting else self.rows)
+        self._complete = True
 
     def _row(self, source: RunSource) -> RunRow:
         """A run's state; what was folded before is not folded again."""
@@ -110,6 +117,7 @@ class Runs(View):
     def _ready(self, rows: list[RunRow]) -> None:
         self.rows = rows
         view = self.query_one("#ru-list", LineView)
+        view.empty = "no runs here: `whale run` starts one"
         first = not len(view.lines)
         view.set_lines(lambda width: FixedLines([self._line(r, width) for r in rows], [r.source.where for r in rows], width=0))
         view.set_subtitle(f"{len(rows)}")
