@@ -66,14 +66,18 @@ ACTIONS = (
     Action("go.overview", "2", "app.go('overview')", "overview", "Where the run is and what it reached."),
     Action("go.lineage", "3", "app.go('lineage')", "lineage", "Every candidate, drawn like a Git log."),
     Action("go.diff", "4", "app.go('diff')", "diff", "What changed between two harnesses."),
-    Action("go.harness", "5", "app.go('harness')", "harness", "One harness: source, hypothesis, tasks gained and lost."),
+    Action(
+        "go.harness", "5", "app.go('harness')", "harness", "One harness: source, hypothesis, tasks gained and lost."
+    ),
     Action("go.rollouts", "6", "app.go('rollouts')", "rollouts", "Trajectories, turn by turn."),
     Action("go.events", "7", "app.go('events')", "events", "The log, live, and time travel."),
     Action("go.compare", "8", "app.go('compare')", "compare", "Two runs side by side."),
     Action("time.back", "left_square_bracket", "app.travel(-1)", "event back", "Show the moment one event earlier."),
     Action("time.forward", "right_square_bracket", "app.travel(1)", "event on", "Show the moment one event later."),
     Action("time.back_far", "left_curly_bracket", "app.travel_phase(-1)", "phase back", "Show the start of a phase."),
-    Action("time.forward_far", "right_curly_bracket", "app.travel_phase(1)", "phase on", "Show the next phase's start."),
+    Action(
+        "time.forward_far", "right_curly_bracket", "app.travel_phase(1)", "phase on", "Show the next phase's start."
+    ),
     Action("time.goto", "at", "app.goto", "go to event", "Show the moment after event N."),
     Action("time.live", "0", "app.live", "live", "Come back to now."),
     Action("steer.pause", "p", "app.steer('pause')", "pause/resume", "Pause at the next safe point, or go on.", True),
@@ -160,7 +164,7 @@ def load_keys(path: Path) -> dict[str, str]:
     keys: dict[str, str] = {}
     for scope, table in raw.items():
         if not isinstance(table, dict):
-            raise UsageError(f"{path}: {scope}: give a table such as [app] with lines such as quit = \"q\"")
+            raise UsageError(f'{path}: {scope}: give a table such as [app] with lines such as quit = "q"')
         for name, value in table.items():
             action = f"{scope}.{name}"
             if action not in _BY_ID:

@@ -23,8 +23,8 @@ from whale.events import LogError
 from whale.tui import steering, themes
 from whale.tui.actions import ACTIONS, bindings, help_rows, key_file
 from whale.tui.bars import head_parts, key_parts, past_parts, tab_parts
-from whale.tui.difflines import UnifiedLines, parse
 from whale.tui.dialogs import Choice, Dialog, Question, help_lines
+from whale.tui.difflines import UnifiedLines, parse
 from whale.tui.highlight import Painter
 from whale.tui.lines import LineBar, LineView
 from whale.tui.opened import Moment, OpenRun
@@ -126,6 +126,8 @@ class WhaleApp(App[None]):
     async def on_mount(self) -> None:
         """Open what was asked for."""
         self.set_keymap(self.keys)
+        # The threads that read logs must give way to a key within a frame, not after Python's 5 ms a switch.
+        sys.setswitchinterval(0.0005)
         self.register_theme(themes.WHALE)
         self.register_theme(themes.WHALE_LIGHT)
         self.theme = self.wanted_theme or (themes.ANSI if os.environ.get("NO_COLOR") else themes.DEFAULT)
@@ -211,7 +213,7 @@ class WhaleApp(App[None]):
         if problem:
             here = self.opened.history.position if self.opened is not None else 0
             shown = f" · what was read before it is shown ({here} events)" if here else ""
-            banner.set_parts(line((" ! ", "bad"), problem + shown))
+            banner.set_lines(lambda inner: FixedLines([line((p, "bad")) for p in wrap(f"! {problem}{shown}", inner)]))
         past = self.query_one("#past", LineBar)
         travelling = self.moment is not None and not self.moment.live
         past.set_class(travelling, "-shown")
@@ -506,9 +508,7 @@ class WhaleApp(App[None]):
         elif act in ("revert", "accept"):
             self._carry_out(steering.change_harness(moment, self.chosen, user(), revert=act == "revert"))
         elif act == "note" and name is not None:
-            self.ask(
-                f"note on {name}", lambda text: self._carry_out(steering.note(moment, name, text, user())), ""
-            )
+            self.ask(f"note on {name}", lambda text: self._carry_out(steering.note(moment, name, text, user())), "")
         elif act == "fork":
             suggestion = f"{moment.run.source.name}-{moment.position}"
             self.ask(

@@ -68,9 +68,7 @@ def _set(grid: list[list[int]], x: int, y: int) -> None:
     grid[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
 
 
-def _places(
-    values: Sequence[float], low: float, high: float, columns: int, height: int
-) -> list[tuple[int, int]]:
+def _places(values: Sequence[float], low: float, high: float, columns: int, height: int) -> list[tuple[int, int]]:
     """(x, y) in dots for each value, averaged where several share a column of dots."""
     wide, tall = columns * 2, height * 4
     if len(values) > wide:

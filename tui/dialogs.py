@@ -20,7 +20,9 @@ class Dialog(ModalScreen[object]):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("dialog")
 
-    def __init__(self, title: str, lines: "Lines | Callable[[int], Lines]", *, cursor: bool = False, danger: bool = False):
+    def __init__(
+        self, title: str, lines: "Lines | Callable[[int], Lines]", *, cursor: bool = False, danger: bool = False
+    ):
         super().__init__(classes="-danger" if danger else "")
         self._title = title
         self._content = lines
@@ -41,7 +43,9 @@ class Dialog(ModalScreen[object]):
 
     def buttons(self) -> None:
         """What can be pressed."""
-        self.query_one("#buttons", LineBar).set_parts(line((" esc ", "key"), "close"), {0: self.action_no, 1: self.action_no})
+        self.query_one("#buttons", LineBar).set_parts(
+            line((" esc ", "key"), "close"), {0: self.action_no, 1: self.action_no}
+        )
 
     def action_yes(self) -> None:
         """Only questions can be agreed to."""

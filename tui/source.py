@@ -184,8 +184,13 @@ def mirror(url: str) -> Path:
             arguments = ("-C", str(there), "fetch", "--quiet", "--prune", "origin")
         try:
             done = subprocess.run(
-                ["git", *arguments], env=environment, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
-            )  # fmt: skip
+                ["git", *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise Missing(f"{url}: git could not read it: {error}") from error
         if done.returncode:

@@ -56,7 +56,9 @@ def transcript(trajectory: Trajectory, width: int, *, purpose: str, config: Mapp
     if trajectory.reason:
         lines += [line((part, "bad")) for part in wrap(trajectory.reason, width)]
     said = "T trained  " if trained else ""
-    lines.append(line((f"in the margin: {said}S sampled by the model{', not trained' if not trained else ''}", "muted")))
+    lines.append(
+        line((f"in the margin: {said}S sampled by the model{', not trained' if not trained else ''}", "muted"))
+    )
     before: Sequence[Mapping[str, Any]] = ()
     for n, turn in enumerate(trajectory.turns):
         lines += [line(""), _rule(_turn_title(trajectory, n, turn), width)]

@@ -37,8 +37,8 @@ def check_address(host: str, token: str | None) -> None:
         return
     if not token:
         raise UsageError(
-            f"--host {host}: others could steer your runs; set WHALE_WEB_TOKEN (for instance to {secrets.token_urlsafe(16)}), "
-            "or stay on 127.0.0.1 and forward the port by ssh"
+            f"--host {host}: others could steer your runs; set WHALE_WEB_TOKEN (for instance to "
+            f"{secrets.token_urlsafe(16)}), or stay on 127.0.0.1 and forward the port by ssh"
         )
     if len(token) < 16:
         raise UsageError("WHALE_WEB_TOKEN: give at least 16 characters")
@@ -56,7 +56,9 @@ def serve(arguments: list[str], host: str, port: int, token: str | None) -> None
     except ImportError:
         raise UsageError("whale web needs textual-serve: pip install 'whale-evolve[web]'") from None
     command = shlex.join([sys.executable, "-m", "whale", "tui", *arguments])
-    server = _guarded(Server, token)(command, host=host, port=port, title="whale", public_url=os.environ.get("WHALE_WEB_URL"))
+    server = _guarded(Server, token)(
+        command, host=host, port=port, title="whale", public_url=os.environ.get("WHALE_WEB_URL")
+    )
     try:
         server.serve()
     except OSError as error:

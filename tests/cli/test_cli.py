@@ -13,9 +13,9 @@ from tests.runs import WhaleProcess, command, environment
 from whale.alternation.run_folder import RunFolder
 
 COMMANDS = [
-    [], ["init"], ["run"], ["resume"], ["pause"], ["stop"], ["revert"], ["accept"], ["note"], ["propose"], ["extend"], ["status"],
-    ["lineage"], ["diff"], ["show"], ["replay"], ["events", "list"], ["events", "verify"], ["models", "list"],
-    ["models", "fetch"], ["doctor"],
+    [], ["init"], ["run"], ["resume"], ["pause"], ["stop"], ["revert"], ["accept"], ["note"], ["propose"],
+    ["extend"], ["status"], ["lineage"], ["diff"], ["show"], ["replay"], ["tui"], ["web"], ["events", "list"],
+    ["events", "verify"], ["models", "list"], ["models", "fetch"], ["doctor"],
 ]  # fmt: skip
 
 

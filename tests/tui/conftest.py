@@ -107,10 +107,18 @@ def toy_settings(model: Path, **schedule: Any) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory, toy_model: Path) -> Path:
     """A completed run of two cycles, with its Git store and its rollouts. For reading only."""
+    import os  # DEVHACK
+
+    if "DEVRUN" in os.environ:
+        return Path(os.environ["DEVRUN"])  # DEVHACK
     place = tmp_path_factory.mktemp("tui")
     (place / "toy.toml").write_text(tomli_w.dumps(toy_settings(toy_model)), encoding="utf-8")
     done = subprocess.run(
-        command("run", "toy.toml", "--quiet"), env=environment(place / "runs"), cwd=place, capture_output=True, text=True
+        command("run", "toy.toml", "--quiet"),
+        env=environment(place / "runs"),
+        cwd=place,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return place / "runs" / "toy"

@@ -65,9 +65,16 @@ def made_up(shape: Shape) -> Iterator[NewEvent]:
             broken = not passed and rng.random() < 0.05
             result.append(
                 ev.Outcome(
-                    task, 0, float(passed), "raised" if broken else "ok", 1 + rng.randrange(3),
-                    20 + rng.randrange(40), 200 + rng.randrange(100), not passed and rng.random() < 0.1, False,
-                )  # fmt: skip
+                    task,
+                    0,
+                    float(passed),
+                    "raised" if broken else "ok",
+                    1 + rng.randrange(3),
+                    20 + rng.randrange(40),
+                    200 + rng.randrange(100),
+                    not passed and rng.random() < 0.1,
+                    False,
+                )
             )
         return result
 

@@ -88,8 +88,11 @@ def test_a_filter_lists_exactly_what_a_scan_of_the_log_finds(log: EventLog, verd
         if isinstance(recorded.event, ev.RolloutsRecorded):
             for index, o in enumerate(recorded.event.outcomes):
                 right = {
-                    "passed": o.reward > 0, "failed": o.reward <= 0, "truncated": o.truncated, "broken": o.status != "ok",
-                }  # fmt: skip
+                    "passed": o.reward > 0,
+                    "failed": o.reward <= 0,
+                    "truncated": o.truncated,
+                    "broken": o.status != "ok",
+                }
                 if right[verdict] and purpose in ("all", recorded.event.purpose):
                     expected.append((recorded.position, index, o.task))
     found = [

@@ -30,7 +30,9 @@ def test_fitted_text_takes_exactly_its_cells(text: str, width: int) -> None:
 def test_wrapped_text_loses_nothing_but_spaces_at_breaks_and_never_overflows(text: str, width: int, by: int) -> None:
     lines = wrap(text, width, hanging=by)
     assert all(cell_len(part) <= width for part in lines)
-    assert "".join("".join(lines).split()) == "".join("".join(clean(p) for p in text.replace("\r\n", "\n").split("\n")).split())
+    assert "".join("".join(lines).split()) == "".join(
+        "".join(clean(p) for p in text.replace("\r\n", "\n").split("\n")).split()
+    )
 
 
 @given(TEXT)
@@ -40,7 +42,14 @@ def test_cleaned_text_cannot_steer_a_terminal(text: str) -> None:
 
 
 def test_numbers_and_times_keep_a_small_column() -> None:
-    assert [thousands(n) for n in (0, 999, 9999, 12345, 1_234_567, 5e9)] == ["0", "999", "9,999", "12.3k", "1.23M", "5G"]
+    assert [thousands(n) for n in (0, 999, 9999, 12345, 1_234_567, 5e9)] == [
+        "0",
+        "999",
+        "9,999",
+        "12.3k",
+        "1.23M",
+        "5G",
+    ]
     assert [duration(s) for s in (5, 65, 3700, 200_000)] == ["5 s", "1:05", "1:01 h", "2.3 d"]
 
 
@@ -146,7 +155,9 @@ def test_a_transcript_shows_each_message_once_with_its_role_and_what_was_trained
     assert text.count("who?") == 1 and text.count("look it up") == 1
     assert "✓ passed" in text and 'search(query="who")' in text
     assert "turn 2 of 2, the answer" in text
-    assert [plain(row)[7] for row in lines if "look it up" in plain(row) or "Ada" in plain(row) and "▐" in plain(row)] == ["T", "T"]
+    assert [
+        plain(row)[7] for row in lines if "look it up" in plain(row) or ("Ada" in plain(row) and "▐" in plain(row))
+    ] == ["T", "T"]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +168,9 @@ def test_a_transcript_shows_each_message_once_with_its_role_and_what_was_trained
         ("train", {"status": "raised", "answer_turn": None}, {}),
     ],
 )
-def test_what_the_trainer_drops_is_not_called_trained(purpose: str, changes: dict[str, object], config: dict[str, object]) -> None:
+def test_what_the_trainer_drops_is_not_called_trained(
+    purpose: str, changes: dict[str, object], config: dict[str, object]
+) -> None:
     lines = transcript(trajectory(**changes), 80, purpose=purpose, config=config)
     assert not any(span.role == "trained" for row in lines for span in row)
 
@@ -186,7 +199,9 @@ def test_no_two_actions_that_are_heard_together_have_one_key(tmp_path: Path) -> 
         ("[app", "TOML"),
     ],
 )
-def test_a_key_file_that_cannot_be_meant_is_refused_and_the_line_is_named(text: str, named: str, tmp_path: Path) -> None:
+def test_a_key_file_that_cannot_be_meant_is_refused_and_the_line_is_named(
+    text: str, named: str, tmp_path: Path
+) -> None:
     path = tmp_path / "keys.toml"
     path.write_text(text)
     with pytest.raises(UsageError) as error:

@@ -21,12 +21,16 @@ async def test_the_list_shows_all_runs_and_enter_opens_one(own_run: Path) -> Non
 async def test_the_overview_says_what_goes_on_what_was_reached_and_what_was_paid(made_up_run: Path) -> None:
     async with watching(made_up_run, (120, 40)) as user:
         user.sees("✓ completed", "cycle 3/3", "(θ0, h0)", "best score of each cycle", "reward in training", "scoring")
-    async with watching(made_up_run, at=150) as user:
-        user.sees("the past: after event 150", "this step", "harness phase", "rollouts", "cycle 3/3 · harness")
+    with RunFolder(made_up_run).open_log(readonly=True) as log:
+        at = next(r.position for r in log.read() if r.key == "rollouts/c003/harness/c002-i02-m2/b0000")
+    async with watching(made_up_run, at=at) as user:
+        user.sees(f"the past: after event {at}", "this step", "harness phase", "rollouts", "cycle 3/3 · harness")
 
 
 @story
-async def test_in_the_lineage_a_user_walks_to_parents_and_children_folds_filters_and_searches(made_up_run: Path) -> None:
+async def test_in_the_lineage_a_user_walks_to_parents_and_children_folds_filters_and_searches(
+    made_up_run: Path,
+) -> None:
     async with watching(made_up_run, (120, 40)) as user:
         await user.press("3")
         user.sees("lineage · 19 candidates", "▾ cycle 3", "◆ accepted", "c003-i02-m3")
@@ -60,9 +64,13 @@ async def test_in_the_lineage_a_user_walks_to_parents_and_children_folds_filters
 
 
 @story
-async def test_the_diff_compares_with_the_parent_h0_and_the_accepted_harness_in_both_layouts(finished_run: Path) -> None:
+async def test_the_diff_compares_with_the_parent_h0_and_the_accepted_harness_in_both_layouts(
+    finished_run: Path,
+) -> None:
     state = RunFolder(finished_run).state()
-    changed = next(c for c in state.candidates.values() if c.parents == ("h0",) and c.tree != state.candidates["h0"].tree)
+    changed = next(
+        c for c in state.candidates.values() if c.parents == ("h0",) and c.tree != state.candidates["h0"].tree
+    )
     async with watching(finished_run) as user:
         user.app.choose(changed.id)
         await user.press("4")
@@ -170,8 +178,10 @@ async def test_two_runs_are_compared_and_their_configs_differences_named(own_run
 async def test_help_is_made_from_the_keys_that_work_here_the_users_own_included(made_up_run: Path) -> None:
     async with watching(made_up_run, (120, 60), keys={"lineage.fold": "f5"}) as user:
         await user.press("3", "question_mark")
-        user.sees("Lineage", "f5 ", "Fold or open the cycle.", "lineage.fold", "keys.toml")
+        user.sees("Lineage", "f5 ", "Fold or open the cycle.", "lineage.fold")
         user.sees_not("rollouts.verdict")
+        await user.press("G")
+        user.sees("Change keys in")
         await user.press("escape", "g", "f5")
         user.sees("▸ cycle 3")
 

@@ -52,9 +52,7 @@ class Compare(View):
             view.set_lines(lambda width: FixedLines([line((p, "bad")) for p in wrap(problem, width)], width=0))
         elif self._state is not None:
             state = self._state
-            view.set_lines(
-                lambda width: FixedLines(comparison(name, moment.state, other, state, width), width=0)
-            )
+            view.set_lines(lambda width: FixedLines(comparison(name, moment.state, other, state, width), width=0))
 
     def action_pick(self) -> None:
         """Choose the other run."""
@@ -116,14 +114,20 @@ def comparison(name: str, a: State, other: str, b: State, width: int) -> list[Li
         pairs.append((f"{purpose} rollouts", _paid(left), _paid(right)))
     lines += [row(*pair) for pair in pairs]
     rows = [
-        charts.Interval(f"{fit(run, 10)} {'(θ0, h0)' if e.cycle == 0 else f'cycle {e.cycle}'}", e.score, e.low, e.high, e.candidate)
+        charts.Interval(
+            f"{fit(run, 10)} {'(θ0, h0)' if e.cycle == 0 else f'cycle {e.cycle}'}", e.score, e.low, e.high, e.candidate
+        )
         for cycle in sorted({e.cycle for e in (*a.evaluations, *b.evaluations)})
         for run, state in ((name, a), (other, b))
         for e in state.evaluations
         if e.cycle == cycle and e.split == "validation"
     ]
     if rows:
-        lines += [line(""), line(("held-out success (validation), 95 % intervals", "title")), *charts.intervals(rows, width)]
+        lines += [
+            line(""),
+            line(("held-out success (validation), 95 % intervals", "title")),
+            *charts.intervals(rows, width),
+        ]
         if a.data != b.data:
             lines.append(line(("the two runs have other data: their figures do not compare", "warn")))
     left_config, right_config = _flat(a.config), _flat(b.config)
@@ -155,5 +159,3 @@ def _flat(value: Any, prefix: str = "") -> dict[str, str]:
         else:
             result[prefix + key] = str(inner)
     return result
-
-

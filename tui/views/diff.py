@@ -52,7 +52,7 @@ class Diff(View):
             self._say("choose a harness under 3 Lineage; what it changed is shown here")
             return
         (a, tree_a), (b, tree_b) = names
-        wanted = (moment.run, tree_a, tree_b, a, b)
+        wanted = (moment.run, tree_a, tree_b, a, b, self.against)
         if wanted != self._shown:
             self._shown = wanted
             self.query_one(LineView).set_title(f"diff {a} → {b} …")
@@ -115,7 +115,9 @@ class Diff(View):
         if title:
             view.set_title("diff")
             view.set_subtitle("")
-        view.set_lines(lambda width: FixedLines([line((part, "muted")) for part in wrap(text, width)], width=0), top=True)
+        view.set_lines(
+            lambda width: FixedLines([line((part, "muted")) for part in wrap(text, width)], width=0), top=True
+        )
 
     def _painter(self, path: str, side: str) -> Painter:
         painter = self._painters.get((path, side))
@@ -196,9 +198,7 @@ class Diff(View):
         here = view.scroll_offset.y
         rows = [row for place in places if (row := view.lines.find(place)) is not None]
         ahead = [row for row in rows if (row > here if step > 0 else row < here)]
-        if ahead and here != view.max_scroll_y or ahead and step < 0:
+        if ahead and (step < 0 or here < view.max_scroll_y):
             view.move_to(ahead[0] if step > 0 else ahead[-1])
         else:
             self.app.bell()
-
-

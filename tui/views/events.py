@@ -183,7 +183,9 @@ def gist(recorded: Recorded) -> str:
         case ev.RolloutsRecorded(batch=batch, outcomes=outcomes):
             return f"{batch}: {sum(o.reward > 0 for o in outcomes)} of {len(outcomes)} passed"
         case ev.StepTrained(cycle=cycle, step=step, passed=passed, rollouts=rollouts, loss=loss):
-            return f"cycle {cycle} step {step}: {passed} of {rollouts} passed" + ("" if loss is None else f", loss {loss:.4f}")
+            return f"cycle {cycle} step {step}: {passed} of {rollouts} passed" + (
+                "" if loss is None else f", loss {loss:.4f}"
+            )
         case ev.CandidateScored(candidate=c, score=score, n=n):
             return f"{c} {100 * score:.1f} % of {n}"
         case ev.IterationCompleted(cycle=cycle, iteration=i, best=best, best_score=score):

@@ -147,9 +147,7 @@ class Harness(View):
         else:
             view.set_title("about")
             ever = ever_accepted(moment)
-            view.set_lines(
-                lambda width: FixedLines(about_lines(state, chosen, ever, width), width=0), top=top
-            )
+            view.set_lines(lambda width: FixedLines(about_lines(state, chosen, ever, width), width=0), top=top)
 
     def action_diff(self) -> None:
         """Its diff."""
@@ -187,7 +185,9 @@ def about_lines(state: State, candidate: Candidate, ever: set[str], width: int) 
         for child in children[:500]:
             sign, role = SIGNS[fate(state, child, ever)]
             score = f"{share(child.scores[-1].score):>8}" if child.scores else f"{'':>8}"
-            lines.append(line((f"{sign} ", role), f"{child.id:<13}", score, (f"  {cut(child.title, width - 26)}", "muted")))
+            lines.append(
+                line((f"{sign} ", role), f"{child.id:<13}", score, (f"  {cut(child.title, width - 26)}", "muted"))
+            )
     return lines
 
 
@@ -231,7 +231,12 @@ def task_lines(loaded: Loaded | None, width: int) -> list[Line]:
     else:
         head = line(("no parent was scored under the same weights: its own results", "muted"))
     rows = [head, line("")]
-    marks = {"gained": ("+ gained", "good"), "lost": ("- lost  ", "bad"), "same": ("  same  ", "muted"), "new": ("        ", "")}
+    marks = {
+        "gained": ("+ gained", "good"),
+        "lost": ("- lost  ", "bad"),
+        "same": ("  same  ", "muted"),
+        "new": ("        ", ""),
+    }
     for change in loaded.tasks:
         mark, role = marks[change.kind]
         figures = f"{_figure(change.before)} → {_figure(change.after)}" if loaded.against else _figure(change.after)

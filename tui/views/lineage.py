@@ -226,9 +226,7 @@ class LineageLines:
             newest = [c for c in newest if all(w in self._words(c) for w in words)]
         shown = {c.id for c in newest} if needle else state.candidates
         parents = {c.id: c.parents for c in state.candidates.values()} if needle else {}
-        nodes = [
-            graph.Node(c.id, graph.visible_parents(c.id, parents, shown) if needle else c.parents) for c in newest
-        ]
+        nodes = [graph.Node(c.id, graph.visible_parents(c.id, parents, shown) if needle else c.parents) for c in newest]
         by_cycle: dict[int, list[Candidate]] = {}
         for c in newest:
             by_cycle.setdefault(c.cycle, []).append(c)
@@ -292,7 +290,11 @@ class LineageLines:
         if taken and entry.cycle:
             facts += f" · accepted {', '.join(taken)}"
         head = entry.cells[:lanes].ljust(lanes)
-        return (Span(head, "graph"), Span(words, "title"), Span(cut(facts, max(0, width - lanes - len(words))), "muted"))
+        return (
+            Span(head, "graph"),
+            Span(words, "title"),
+            Span(cut(facts, max(0, width - lanes - len(words))), "muted"),
+        )
 
     def text(self, index: int) -> str:
         """See `Lines.text`."""

@@ -24,7 +24,9 @@ class Overview(View):
         """Six panels; a narrow terminal shows four of them."""
         yield pane(LineView(id="ov-now", cursor=False, empty="no run is open: choose one under 1 Runs"), "now")
         yield pane(LineView(id="ov-cost", cursor=False), "paid")
-        yield pane(LineView(id="ov-scores", cursor=False, empty="no evaluation yet"), "held-out success, 95 % intervals")
+        yield pane(
+            LineView(id="ov-scores", cursor=False, empty="no evaluation yet"), "held-out success, 95 % intervals"
+        )
         yield pane(LineView(id="ov-curve", cursor=False, empty="no training step yet"), "reward in training")
         yield pane(LineView(id="ov-best", cursor=False, empty="no harness is scored yet"), "best score of each cycle")
         yield pane(LineView(id="ov-asked", cursor=False, empty="nothing was asked for yet"), "requests")
@@ -124,7 +126,7 @@ def cost_lines(moment: Moment) -> list[Line]:
 def _cost(name: str, t: Totals, role: str) -> Line:
     passed = share(t.passed / t.rollouts) if t.rollouts else ""
     figures = f"{thousands(t.rollouts):>9}{passed:>9}{thousands(t.generated):>9}{thousands(t.prompted):>9}"
-    return (Span(f"{name:<11}", "muted" if not role else role), Span(figures, role))
+    return (Span(f"{name:<11}", role or "muted"), Span(figures, role))
 
 
 def evaluation_lines(state: State, width: int) -> list[Line]:
@@ -136,8 +138,12 @@ def evaluation_lines(state: State, width: int) -> list[Line]:
     rows = [
         charts.Interval(
             ("(θ0, h0)" if e.cycle == 0 else f"cycle {e.cycle}") + (" test" if e.split == "test" else ""),
-            e.score, e.low, e.high, f"{e.candidate} n={e.n}", e is best,
-        )  # fmt: skip
+            e.score,
+            e.low,
+            e.high,
+            f"{e.candidate} n={e.n}",
+            e is best,
+        )
         for e in state.evaluations
     ]
     return charts.intervals(rows, width)
@@ -177,5 +183,3 @@ def best_lines(state: State, width: int) -> list[Line]:
         gain = f" ({100 * (best.score - incoming.score):+.1f})" if incoming and incoming is not best else ""
         rows.append(charts.Interval(f"cycle {cycle}", best.score, best.low, best.high, f"{best.candidate}{gain}"))
     return charts.intervals(rows[-200:], width)
-
-

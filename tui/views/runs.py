@@ -99,7 +99,9 @@ class Runs(View):
         opened = self.whale.opened
         if opened is not None and opened.source.where == source.where:
             moment = opened.moment()
-            return RunRow(source, "unreadable" if opened.problem else moment.status, moment.state, moment.head, opened.problem)
+            return RunRow(
+                source, "unreadable" if opened.problem else moment.status, moment.state, moment.head, opened.problem
+            )
         position, state = self._folds.get(source.where, (0, State()))
         if isinstance(source, FolderSource) and not source.folder.log_file.exists():
             return RunRow(source, "new", state, 0)
@@ -119,7 +121,9 @@ class Runs(View):
         view = self.query_one("#ru-list", LineView)
         view.empty = "no runs here: `whale run` starts one"
         first = not len(view.lines)
-        view.set_lines(lambda width: FixedLines([self._line(r, width) for r in rows], [r.source.where for r in rows], width=0))
+        view.set_lines(
+            lambda width: FixedLines([self._line(r, width) for r in rows], [r.source.where for r in rows], width=0)
+        )
         view.set_subtitle(f"{len(rows)}")
         if first and self.whale.opened is not None:
             found = view.lines.find(self.whale.opened.source.where)
@@ -181,12 +185,16 @@ def run_lines(row: RunRow, width: int) -> list[Line]:
     if row.problem:
         return [*lines, line((cut(row.problem, 4 * width), "bad"))]
     if config:
+        search, schedule = config["search"], config["schedule"]
         lines.append(line(("domain ", "muted"), cut(str(config["domain"]), width - 8)))
         lines.append(line(("model  ", "muted"), cut(str(config["model"]), width - 8)))
         lines.append(
-            line(("search ", "muted"), f"{config['search']['proposer']}, {config['search']['candidates']} candidates, "
-                 f"{config['schedule']['iterations']} iterations, {config['schedule']['cycles'] + state.extra_cycles} cycles")
-        )  # fmt: skip
+            line(
+                ("search ", "muted"),
+                f"{search['proposer']}, {search['candidates']} candidates, {schedule['iterations']} iterations, "
+                f"{schedule['cycles'] + state.extra_cycles} cycles",
+            )
+        )
     lines.append(line(("harness", "muted"), f" {state.accepted or 'none'} of {len(state.candidates)} candidates"))
     if state.evaluations:
         lines += [line(""), *evaluation_lines(state, width)]

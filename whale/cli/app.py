@@ -244,14 +244,18 @@ def control(
 @app.command(rich_help_panel="See")
 def tui(
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN|FOLDER|URL]", help="A run, its folder or log, or postgresql://…?run=NAME.")
+        str | None,
+        typer.Argument(metavar="[RUN|FOLDER|URL]", help="A run, its folder or log, or postgresql://…?run=NAME."),
     ] = None,
-    git: Annotated[str | None, typer.Option("--git", metavar="URL", help="The harness store of a run elsewhere.")] = None,
+    git: Annotated[
+        str | None, typer.Option("--git", metavar="URL", help="The harness store of a run elsewhere.")
+    ] = None,
     view: Annotated[str | None, typer.Option("--view", help="The screen to begin with, such as lineage.")] = None,
     at: Annotated[int | None, typer.Option("--at", help="Show the run as it was after event N.")] = None,
     theme: Annotated[str | None, typer.Option("--theme", help="A theme; ansi: the terminal's own colours.")] = None,
     screenshot: Annotated[
-        Path | None, typer.Option("--screenshot", metavar="FILE", help="Write one screen to a .svg or .txt file, and end.")
+        Path | None,
+        typer.Option("--screenshot", metavar="FILE", help="Write one screen to a .svg or .txt file, and end."),
     ] = None,
     size: Annotated[str, typer.Option("--size", help="The screenshot's size.")] = "120x40",
     press: Annotated[str, typer.Option("--press", help="Keys to press before the screenshot: 3,j,enter.")] = "",
