@@ -18,7 +18,7 @@ from textual.widgets import ContentSwitcher, Input
 
 from whale.alternation.requests import append_request, user
 from whale.alternation.state import Candidate, State
-from whale.errors import UsageError, WhaleError
+from whale.errors import WhaleError
 from whale.events import LogError
 from whale.tui import steering, themes
 from whale.tui.actions import ACTIONS, bindings, help_rows, key_file
@@ -38,23 +38,6 @@ TICK = 0.25
 """Seconds between looks at what was read."""
 
 LOCAL = {"runs", "lineage", "diff", "harness", "rollouts", "events", "compare"}
-
-
-def theme_named(name: str | None) -> str | None:
-    """A theme's full name.
-
-    Raises:
-        UsageError: there is none of this name.
-    """
-    from textual.theme import BUILTIN_THEMES
-
-    if name is None:
-        return None
-    wanted = {"ansi": themes.ANSI, "light": themes.WHALE_LIGHT.name, "dark": themes.DEFAULT}.get(name, name)
-    known = [themes.WHALE.name, themes.WHALE_LIGHT.name, *BUILTIN_THEMES]
-    if wanted not in known:
-        raise UsageError(f"--theme {name}: one of ansi, light, dark, {', '.join(sorted(known))}")
-    return wanted
 
 
 def make_view(name: str) -> View:
@@ -166,12 +149,12 @@ class WhaleApp(App[None]):
                 if self.is_running:
                     raise
 
-    def tell(self, text: str, severity: str = "information") -> None:
+    def tell(self, text: str, severity: str = "information", seconds: float = 5) -> None:
         """A short message, taken as it is."""
         from whale.tui.text import clean
 
         kind: Any = severity
-        self.notify(clean(text), severity=kind, markup=False, timeout=6)
+        self.notify(clean(text), severity=kind, markup=False, timeout=seconds)
 
     # --- what is shown ---
 
@@ -569,7 +552,7 @@ class WhaleApp(App[None]):
         if plan.title == "note":
             self.from_thread(self.tell, "note recorded")
         else:
-            self.from_thread(self.tell, f"{plan.title}: asked; the runner answers at its next safe point")
+            self.from_thread(self.tell, f"{plan.title}: asked", "information", 2)
 
     def _command(self, run: OpenRun, plan: steering.Plan) -> None:
         """Start the command line in a process of its own."""

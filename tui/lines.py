@@ -113,10 +113,13 @@ class LineView(ScrollView, can_focus=True):
     def on_resize(self, event: events.Resize) -> None:
         """Make the lines anew where they depend on the width."""
         self._drawn.clear()
-        if self._maker is not None and self._made_for != self._inner_width:
-            self.set_lines(self._maker)
+        self._make_again()
         if self.with_cursor:
             self._into_view()
+
+    def _make_again(self) -> None:
+        if self._maker is not None and self._made_for != self._inner_width:
+            self.set_lines(self._maker)
 
     # --- drawing ---
 
@@ -152,6 +155,9 @@ class LineView(ScrollView, can_focus=True):
         width = self.scrollable_content_region.width
         row = y + self.scroll_offset.y
         base = self.rich_style
+        if y == 0 and self._maker is not None and self._made_for != self._inner_width:
+            # The lines were made while the view was hidden, or had another size.
+            self.call_after_refresh(self._make_again)
         if row >= len(self.lines):
             if row == 0 and self.empty:
                 style = base + self._style("muted")

@@ -51,13 +51,14 @@ def request_lines(facts: Facts, until: int, width: int) -> list[Line]:
             continue
         sign, text, role = outcome(facts, request, until)
         by = getattr(request.event, "by", "")
+        tail = f"  #{request.position} {request.at[11:16]}{' by ' + by if by else ''}"
         asked = cut(words(request.event), max(12, width // 2))
         lines.append(
             (
                 Span(f"{sign} ", role),
                 Span(asked, "strong"),
-                Span(f"  {cut(text, max(8, width - len(asked) - 4))}", role),
-                Span(f"  #{request.position} {request.at[11:16]}{' by ' + by if by else ''}", "muted"),
+                Span(f"  {cut(text, max(10, width - len(asked) - 4 - len(tail)))}", role),
+                Span(tail, "muted"),
             )
         )
     return lines

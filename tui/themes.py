@@ -1,6 +1,8 @@
 """The app's own look, dark and light; Textual's themes and the terminal's sixteen colours can be chosen too."""
 
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
+
+from whale.errors import UsageError
 
 WHALE = Theme(
     name="whale",
@@ -39,3 +41,18 @@ WHALE_LIGHT = Theme(
 DEFAULT = WHALE.name
 ANSI = "ansi-dark"
 """What NO_COLOR and `--theme ansi` use: no colour of ours, only the terminal's."""
+
+
+def theme_named(name: str | None) -> str | None:
+    """A theme's full name.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    if name is None:
+        return None
+    wanted = {"ansi": ANSI, "light": WHALE_LIGHT.name, "dark": DEFAULT}.get(name, name)
+    known = [WHALE.name, WHALE_LIGHT.name, *BUILTIN_THEMES]
+    if wanted not in known:
+        raise UsageError(f"--theme {name}: one of ansi, light, dark, {', '.join(sorted(known))}")
+    return wanted

@@ -70,7 +70,7 @@ async def test_without_its_git_store_the_lineage_is_still_there_and_the_diff_say
     shutil.rmtree(own_run / "harnesses.git")
     async with watching(own_run) as user:
         await user.press("3")
-        user.sees("lineage ·", "c001-i01-m1")
+        user.sees("lineage ·", "◆ the accepted harness", "score ")
         await user.press("4")
         user.sees("the harness store is not here", "harnesses.git")
         await user.press("5")

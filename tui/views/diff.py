@@ -40,7 +40,7 @@ class Diff(View):
 
     def compose(self) -> ComposeResult:
         """One pane."""
-        yield pane(LineView(id="df-lines", cursor=False, empty="no run is open"), "diff")
+        yield pane(LineView(id="df-lines", cursor=False, empty="reading …"), "diff")
 
     def show(self, moment: Moment | None) -> None:
         """See `View.show`."""

@@ -56,19 +56,21 @@ class Lineage(View):
         facts = (moment.state.candidates, moment.state.accepted, moment.run, tuple(self.folded), self.filter)
         if not self._drawn_for or facts[0] is not self._drawn_for[0] or facts[1:] != self._drawn_for[1:]:
             self._drawn_for = facts
-            self._draw(moment, frozenset(self.folded), self.filter)
+            self._draw(facts, moment, frozenset(self.folded), self.filter)
         self._detail()
 
     @work(thread=True, exclusive=True, group="lineage")
-    def _draw(self, moment: Moment, folded: frozenset[int], needle: str) -> None:
+    def _draw(self, wanted: tuple[object, ...], moment: Moment, folded: frozenset[int], needle: str) -> None:
         lines = LineageLines(moment, folded, needle)
         children: dict[str, list[str]] = {}
         for candidate in moment.state.candidates.values():
             for parent in candidate.parents:
                 children.setdefault(parent, []).append(candidate.id)
-        self.whale.from_thread(self._drawn, lines, children)
+        self.whale.from_thread(self._drawn, wanted, lines, children)
 
-    def _drawn(self, lines: "LineageLines", children: dict[str, list[str]]) -> None:
+    def _drawn(self, wanted: tuple[object, ...], lines: "LineageLines", children: dict[str, list[str]]) -> None:
+        if wanted is not self._drawn_for:
+            return  # an older picture that was ready later
         self._children = children
         view = self.query_one("#ln-list", LineView)
         first = not len(view.lines)

@@ -88,8 +88,9 @@ def now_lines(moment: Moment, width: int) -> list[Line]:
 
 
 def _tail(part: Part, moment: Moment) -> str:
+    shown = moment.live and moment.status == "running" and part.done < part.total
     counts = f" {part.done}/{part.total} {part.unit}"
-    left = f" ~{duration(part.left)} left" if part.left is not None and moment.live and part.done < part.total else ""
+    left = f" ~{duration(part.left)} left" if part.left is not None and shown else ""
     return f"{counts}{left}"
 
 

@@ -20,13 +20,14 @@ def tui(
 ) -> None:
     """Open the app, or take one picture of it."""
     from whale.tui.actions import key_file, load_keys
+    from whale.tui.themes import theme_named
     from whale.tui.views import VIEWS
 
     if view is not None and view not in VIEWS:
         raise UsageError(f"--view {view}: one of {', '.join(VIEWS)}")
     if at is not None and at < 1:
         raise UsageError(f"--at {at}: events are numbered from 1")
-    keys = load_keys(key_file())
+    keys, look = load_keys(key_file()), theme_named(theme)
     width, height = _size(size)
     from whale.tui.source import find_source
 
@@ -36,9 +37,9 @@ def tui(
         raise UsageError("the app needs a terminal; `whale status` and `--screenshot FILE` need none")
     if not on_terminal and os.environ.get("TERM") == "dumb":
         raise UsageError("TERM=dumb: this terminal cannot place its cursor; use `whale status`")
-    from whale.tui.app import WhaleApp, theme_named
+    from whale.tui.app import WhaleApp
 
-    app = WhaleApp(source, view=view, at=at, keys=keys, theme=theme_named(theme))
+    app = WhaleApp(source, view=view, at=at, keys=keys, theme=look)
     if screenshot is not None:
         import asyncio
 
