@@ -26,9 +26,9 @@ def head_parts(run: OpenRun | None, moment: Moment | None, width: int) -> Line:
         cycles = state.config["schedule"]["cycles"] + state.extra_cycles if state.config else 0
         left.append(Span(f"  cycle {state.cycle}/{cycles}"))
         if state.phase:
-            detail = {"weight": f" step {state.step}", "harness": f" iteration {state.iteration + 1}"}.get(
-                state.phase, ""
-            )
+            rounds = state.config["schedule"]["iterations"] if state.config else 0
+            iteration = min(state.iteration + 1, rounds)
+            detail = {"weight": f" step {state.step}", "harness": f" iteration {iteration}"}.get(state.phase, "")
             left.append(Span(f" · {state.phase}{detail}"))
     waiting = len(run.history.state.requests)
     if waiting:

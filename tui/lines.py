@@ -135,8 +135,8 @@ class LineView(ScrollView, can_focus=True):
             return Style.null()
         style = self._styles_of.get(role)
         if style is None and "|" in role:
-            ground, _, over = role.partition("|")
-            style = self._styles_of[role] = self._style(ground) + self._style(over)
+            under, _, over = role.partition("|")
+            style = self._styles_of[role] = self._style(under) + self._style(over)
         if style is None:
             rules = self.get_component_styles(f"line--{role}")
             ground = self.background_colors[1]

@@ -14,33 +14,36 @@ from tests.tui.conftest import story, watching
 
 STORED = Path(__file__).parent / "snapshots"
 SIZES = {"narrow": (80, 24), "wide": (120, 40)}
-SCREENS = {
+STEPS = {
     "overview": [],
     "lineage": ["3"],
-    "diff-without-store": ["4"],
+    "help": ["question_mark"],
+    "folded": ["escape", "Z"],
+    "diff-without-store": ["Z", "4"],
     "harness": ["5"],
     "rollouts": ["6"],
     "events": ["7"],
     "compare": ["8"],
-    "help": ["3", "question_mark"],
-    "past": ["left_curly_bracket", "left_curly_bracket", "left_curly_bracket"],
-    "folded": ["3", "Z"],
+    "past": ["left_curly_bracket", "left_curly_bracket", "left_curly_bracket", "2"],
 }
+"""One walk through the app: a picture's name, and the keys that lead to it from the one before."""
 
 
 @pytest.mark.parametrize("size", SIZES)
 @story
 async def test_the_screens_look_as_stored(size: str, made_up_run: Path) -> None:
-    differences = []
-    for name, keys in SCREENS.items():
-        async with watching(made_up_run, SIZES[size]) as user:
+    differences: list[str] = []
+    async with watching(made_up_run, SIZES[size]) as user:
+        for name, keys in STEPS.items():
             await user.press(*keys)
             shown = user.screen.replace(str(made_up_run), "RUN")
-        path = STORED / f"{name}-{size}.txt"
-        if os.environ.get("WHALE_UPDATE_SNAPSHOTS"):
-            path.write_text(shown, encoding="utf-8")
-        stored = path.read_text(encoding="utf-8") if path.exists() else ""
-        differences += difflib.unified_diff(stored.splitlines(), shown.splitlines(), path.name, "shown", lineterm="")
+            path = STORED / f"{name}-{size}.txt"
+            if os.environ.get("WHALE_UPDATE_SNAPSHOTS"):
+                path.write_text(shown, encoding="utf-8")
+            stored = path.read_text(encoding="utf-8") if path.exists() else ""
+            differences += difflib.unified_diff(
+                stored.splitlines(), shown.splitlines(), path.name, "shown", lineterm=""
+            )
     assert not differences, "\n".join(differences)
 
 

@@ -101,6 +101,8 @@ class Harness(View):
             self.whale.from_thread(self._ready, Loaded(candidate.id, files, problem, against, tasks))
 
     def _ready(self, loaded: Loaded) -> None:
+        if self._wanted[1:2] != (loaded.candidate,):
+            return  # another one was chosen meanwhile
         self._loaded = loaded
         self._contents()
         self._body(top=True)
