@@ -107,7 +107,7 @@ def toy_settings(model: Path, **schedule: Any) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory, toy_model: Path) -> Path:
     """A completed run of two cycles, with its Git store and its rollouts. For reading only."""
-
+    place = tmp_path_factory.mktemp("tui")
     (place / "toy.toml").write_text(tomli_w.dumps(toy_settings(toy_model)), encoding="utf-8")
     done = subprocess.run(
         command("run", "toy.toml", "--quiet"),

@@ -17,7 +17,7 @@ from tests.tui.synthetic import Shape, made_up, write_run
 from whale.alternation.run_folder import RunFolder
 from whale.events import MemoryLog, NewEvent, SqliteLog
 from whale.events import types as ev
-from whale.tui.source import FolderSource, LogSource, find_source
+from whale.tui.source import LogSource, find_source
 from whale.tui.views import VIEWS
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 \u202eevil\u2066 \x9b31m \u200b\x00 \ud800 [red]markup[/red] [/]"
@@ -229,4 +229,3 @@ def test_every_screen_is_a_module_of_its_own() -> None:
     import importlib
 
     assert all(importlib.import_module(f"whale.tui.views.{name}") for name in VIEWS)
-    assert FolderSource
