@@ -55,7 +55,10 @@ def progress(state: State, facts: Facts, until: int) -> Progress:
         rate = facts.rate(until, unit.batches[0].purpose) or facts.rate(until)
         left = (unit.rollouts - done) / rate if rate else None
         parts.append(Part("this step", done, unit.rollouts, "rollouts", left))
-    phase = _phase(state, config, facts, until)
+    try:
+        phase = _phase(state, config, facts, until)
+    except (WhaleError, KeyError):
+        phase = None
     if phase is not None:
         parts.append(phase)
     cycles = config.schedule.cycles + state.extra_cycles
@@ -65,6 +68,8 @@ def progress(state: State, facts: Facts, until: int) -> Progress:
 
 
 def _phase(state: State, config: Config, facts: Facts, until: int) -> Part | None:
+    if str(config.schedule.kind) == "adaptive" and state.phase != "evaluate":
+        return None  # how long it goes on is decided step by step
     if state.phase == "weight":
         steps = len(units.training_steps(config, state.splits["weight"], state.cycle))
         rate = facts.rate(until, "train")
@@ -75,7 +80,7 @@ def _phase(state: State, config: Config, facts: Facts, until: int) -> Part | Non
             left = (steps - state.step) * (each + (sum(recent) / len(recent) if recent else 0.0))
         return Part("weight phase", state.step, steps, "steps", left)
     if state.phase == "harness":
-        rounds = d.iterations(config)
+        rounds = max(0, config.schedule.iterations - int(config.schedule.count_incoming))
         total = 1 + rounds * config.search.candidates
         scored = min(total, len(state.phase_scores))
         rate = facts.rate(until, "score")
