@@ -131,7 +131,8 @@ class WhaleApp(App[None]):
                 return
             self.opened.close()
         self.opened = OpenRun(source, self.clock)
-        self.opened.start()
+        # The first frame comes before the log: a long one would keep it waiting.
+        self.call_after_refresh(self.opened.start)
         self.moment, self.past, self.chosen, self._drawn = None, None, None, ()
         self._waiting.clear()
 

@@ -80,8 +80,9 @@ class OpenRun:
         self.files = lru_cache(maxsize=16)(self._files)
 
     def start(self) -> None:
-        """Begin to follow the log."""
-        self._thread.start()
+        """Begin to follow the log, unless it was closed already."""
+        if not self._stop.is_set():
+            self._thread.start()
 
     def close(self) -> None:
         """Stop following; leave no thread and no file open."""
