@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -58,8 +59,8 @@ class WhaleApp(App[None]):
     TITLE = "whale"
     CSS_PATH = "app.tcss"
     ENABLE_COMMAND_PALETTE = True
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (110, "-wide")]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-short"), (16, "-medium"), (34, "-tall")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (16, "-medium"), (34, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = bindings("app", "go", "time", "steer")
 
     def __init__(
@@ -189,7 +190,7 @@ class WhaleApp(App[None]):
         self.query_one("#head", LineBar).set_parts(head_parts(self.opened, self.moment, width))
         current = self.query_one("#views", ContentSwitcher).current or ""
         tabs = tab_parts(current, width)
-        targets = {n: (lambda name=name: self.action_go(name)) for n, name in zip(range(0, 99, 2), VIEWS, strict=False)}
+        targets = {n: partial(self.action_go, name) for n, name in zip(range(0, 99, 2), VIEWS, strict=False)}
         self.query_one("#tabs", LineBar).set_parts(tabs, targets)
         problem = self.opened.problem if self.opened is not None else ""
         banner = self.query_one("#banner", LineBar)
@@ -211,7 +212,7 @@ class WhaleApp(App[None]):
             self.query_one("#keys", LineBar).set_parts(line((" ⏎", "key"), " done ", (" esc", "key"), " leave it"))
             return
         parts, targets = key_parts(self.screen.active_bindings, self.size.width - 2, self.get_key_display)
-        calls = {n: (lambda key=key: self.simulate_key(key)) for n, key in targets.items()}
+        calls = {n: partial(self.simulate_key, key) for n, key in targets.items()}
         self.query_one("#keys", LineBar).set_parts(parts, calls)
 
     def watch_theme(self, theme: str) -> None:
@@ -384,7 +385,7 @@ class WhaleApp(App[None]):
             self._close_ask()
         elif isinstance(focused, LineView) and focused.needle:
             focused.search("")
-        elif self.front is not None and getattr(self.front, "filter", ""):
+        elif self.front is not None and bool(getattr(self.front, "filter", None)):
             self.front.ask_filter("")
         elif self.past is not None:
             self.action_live()
@@ -527,12 +528,12 @@ class WhaleApp(App[None]):
                 lines += [line(""), *(diff.line(i, width) for i in range(min(len(diff), 2000)))]
             return FixedLines(lines)
 
-        danger = isinstance(plan.diff, tuple)
-        self.from_thread(
-            lambda: self.push_screen(
-                Question(plan.title, made, "do it", danger=danger), lambda yes: self._do(plan) if yes else None
-            )
-        )
+        def answered(yes: object) -> None:
+            if yes:
+                self._do(plan)
+
+        question = Question(plan.title, made, "do it", danger=plan.diff is not None)
+        self.from_thread(lambda: self.push_screen(question, answered))
 
     @work(thread=True, group="steer")
     def _do(self, plan: steering.Plan) -> None:

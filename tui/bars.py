@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Callable, Mapping
 
 from textual.binding import Binding
-from textual.screen import ActiveBinding
+from textual.binding import ActiveBinding
 
 from whale.tui.opened import Moment, OpenRun
 from whale.tui.text import Line, Span, cut, line, measure, thousands

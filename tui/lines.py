@@ -1,6 +1,6 @@
 """The widget under every long list, diff and transcript: it makes only the lines that are on the screen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -354,9 +354,9 @@ class LineBar(LineView, can_focus=False):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id, cursor=False)
-        self._targets: list[tuple[int, int, Callable[[], None]]] = []
+        self._targets: list[tuple[int, int, Callable[[], object]]] = []
 
-    def set_parts(self, parts: Line, targets: "dict[int, Callable[[], None]] | None" = None) -> None:
+    def set_parts(self, parts: Line, targets: Mapping[int, Callable[[], object]] | None = None) -> None:
         """Show a line; `targets` says what a click on its n-th span does."""
         self._targets = []
         column = 0

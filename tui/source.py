@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -55,7 +55,7 @@ class RunSource(Protocol):
         """The log. Raises WhaleError or a LogError."""
         ...
 
-    def repo(self) -> "AbstractRepo":
+    def repo(self) -> "AbstractContextManager[HarnessRepo]":
         """The harness store, as a context manager. Raises Missing."""
         ...
 
@@ -66,9 +66,6 @@ class RunSource(Protocol):
     def runner(self) -> int | None:
         """The process that runs it; None: none, or it cannot be seen from here."""
         ...
-
-
-AbstractRepo = "contextmanager[HarnessRepo]"
 
 
 class FolderSource:

@@ -29,7 +29,7 @@ def story(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
     @wraps(test)
     def told(*arguments: Any, **named: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*arguments, **named), 540))  # type: ignore[arg-type]
+        asyncio.run(asyncio.wait_for(test(*arguments, **named), 540))
 
     return told
 

@@ -88,7 +88,8 @@ class Harness(View):
     def _load(self, moment: Moment, candidate: Candidate) -> None:
         worker = get_current_worker()
         files: dict[str, str] = {}
-        problem, against, tasks = "", "", ()
+        problem, against = "", ""
+        tasks: tuple[TaskChange, ...] = ()
         try:
             files = moment.run.files(candidate.tree)
         except WhaleError as error:
@@ -242,8 +243,8 @@ def task_lines(loaded: Loaded | None, width: int) -> list[Line]:
     for change in loaded.tasks:
         mark, role = marks[change.kind]
         figures = f"{_figure(change.before)} → {_figure(change.after)}" if loaded.against else _figure(change.after)
-        head = f"{mark}  {figures:<14}" if loaded.against else f"{figures:<7}"
-        rows.append(line((head, role), (cut(change.task, max(8, width - len(head))), role)))
+        lead = f"{mark}  {figures:<14}" if loaded.against else f"{figures:<7}"
+        rows.append(line((lead, role), (cut(change.task, max(8, width - len(lead))), role)))
     return rows
 
 
