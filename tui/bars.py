@@ -3,8 +3,7 @@
 import datetime
 from collections.abc import Callable, Mapping
 
-from textual.binding import Binding
-from textual.binding import ActiveBinding
+from textual.binding import ActiveBinding, Binding
 
 from whale.tui.opened import Moment, OpenRun
 from whale.tui.text import Line, Span, cut, line, measure, thousands
