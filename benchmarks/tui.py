@@ -164,7 +164,7 @@ async def whale(folder: RunFolder, events: int, keys: int) -> bool:
         diff.against, diff.pair = "pair", ("left", "right")  # type: ignore[attr-defined]
         start = time.perf_counter()
         diff.show(app.moment)
-        while not len(diff.main().lines):
+        while len(diff.main().lines) < 50_000:
             await asyncio.sleep(0.01)
         count = f"diff, {len(diff.main().lines):,} lines"
         print(f"  {count}: shown in {time.perf_counter() - start:.2f} s")

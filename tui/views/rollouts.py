@@ -3,11 +3,13 @@
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from whale.errors import WhaleError
@@ -21,6 +23,9 @@ from whale.tui.opened import Moment, OpenRun
 from whale.tui.text import NOTHING, FixedLines, Line, Span, fit, line, thousands, wrap
 from whale.tui.transcript import transcript
 from whale.tui.views.base import View, pane
+
+REST = 0.04
+"""Seconds of rest before a rollout's text is read."""
 
 VERDICTS = ("all", "passed", "failed", "truncated", "broken", "fabricated")
 
@@ -82,6 +87,7 @@ class Rollouts(View):
         self._moment: Moment | None = None
         self._listed: tuple[object, ...] = ()
         self._asked: int | None = None
+        self._resting: Timer | None = None
 
     def compose(self) -> ComposeResult:
         """The list, and the transcript."""
@@ -131,7 +137,10 @@ class Rollouts(View):
             self.query_one("#ro-detail", LineView).set_lines(NOTHING)
         elif key != self._asked:
             self._asked = key
-            self._load(self._moment, key)
+            if self._resting is not None:
+                self._resting.stop()
+            # While keys are held down nothing is read: the transcript comes when the cursor rests.
+            self._resting = self.set_timer(REST, partial(self._load, self._moment, key))
 
     @work(thread=True, exclusive=True, group="transcript")
     def _load(self, moment: Moment, index: int) -> None:
