@@ -77,6 +77,7 @@ aiohttp = pytest.importorskip("aiohttp")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
 def test_the_app_opens_in_a_browser_and_a_key_works(made_up_run: Path, tmp_path: Path) -> None:
     pytest.importorskip("textual_serve")
