@@ -309,6 +309,43 @@ def control(
     control_command.control(run, harness, tasks, json, quiet)
 
 
+@app.command(rich_help_panel="See")
+def tui(
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN|FOLDER|URL]", help="A run, its folder or log, or postgresql://…?run=NAME."),
+    ] = None,
+    git: Annotated[
+        str | None, typer.Option("--git", metavar="URL", help="The harness store of a run elsewhere.")
+    ] = None,
+    view: Annotated[str | None, typer.Option("--view", help="The screen to begin with, such as lineage.")] = None,
+    at: Annotated[int | None, typer.Option("--at", help="Show the run as it was after event N.")] = None,
+    theme: Annotated[str | None, typer.Option("--theme", help="A theme; ansi: the terminal's own colours.")] = None,
+    screenshot: Annotated[
+        Path | None,
+        typer.Option("--screenshot", metavar="FILE", help="Write one screen to a .svg or .txt file, and end."),
+    ] = None,
+    size: Annotated[str, typer.Option("--size", help="The screenshot's size.")] = "120x40",
+    press: Annotated[str, typer.Option("--press", help="Keys to press before the screenshot: 3,j,enter.")] = "",
+) -> None:
+    """Watch and steer runs in the terminal: lineage, diffs, rollouts, time travel."""
+    from whale.cli import tui_commands
+
+    tui_commands.tui(run, git, view, at, theme, screenshot, size, press)
+
+
+@app.command(rich_help_panel="See")
+def web(
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run; none: the list of runs.")] = None,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="The port.")] = 8420,
+) -> None:
+    """Serve the same app to a browser; beyond this machine only with WHALE_WEB_TOKEN set."""
+    from whale.cli import tui_commands
+
+    tui_commands.web(run, host, port)
+
+
 @events_app.command("list")
 def events_list(
     run: Run,
