@@ -51,6 +51,15 @@ def answer(state: State, config: Config, key: str, request: ev.Event) -> ev.Cont
                 return handled(kind, "nothing to do", f"{candidate} is the accepted harness")
             when = "now" if state.phase is None else f"when the {state.phase} phase of cycle {state.cycle} ends"
             return handled(kind, "scheduled", f"{candidate} takes effect {when}")
+        case ev.ApprovalGiven(candidate=candidate, approved=approved):
+            waiting = state.verdict.candidate if state.verdict and state.verdict.accepted and not state.settled else ""
+            if config.search.approve != "human":
+                return handled("approve", "refused", 'this run does not wait for a reviewer: approve is not "human"')
+            if not waiting or state.approved is not None:
+                return handled("approve", "refused", "no acceptance waits for an answer")
+            if candidate != waiting:
+                return handled("approve", "refused", f"what waits for an answer is {waiting}, not {candidate}")
+            return handled("approve", "approved" if approved else "declined", candidate)
         case ev.ProposalSubmitted(title=title):
             if done:
                 return handled("propose", "refused", "the run is complete: `whale extend` it first")

@@ -68,6 +68,7 @@ class Runner:
         self.interrupted = threading.Event()
         self._files: dict[str, Mapping[str, bytes]] = {}
         self._open_unit = ""
+        self._asked: int | None = None
 
     # --- the log ---
 
@@ -318,6 +319,26 @@ class Runner:
 
     def _do_CompleteScore(self, command: d.CompleteScore) -> None:
         search_step.complete_score(self, command)
+
+    def _do_StopScore(self, command: d.StopScore) -> None:
+        self.reporter.end()
+        search_step.stop_score(self, command)
+
+    def _do_CompleteRescore(self, command: d.CompleteRescore) -> None:
+        search_step.complete_rescore(self, command)
+
+    def _do_Judge(self, command: d.Judge) -> None:
+        search_step.judge(self, command)
+
+    def _do_AwaitApproval(self, command: d.AwaitApproval) -> None:
+        if self._asked != self.state.acceptance_serial:
+            self._asked = self.state.acceptance_serial
+            name = self.state.name
+            self.reporter.note(
+                f"{command.candidate} waits for a reviewer: `whale diff {name} accepted {command.candidate}`, then "
+                f"`whale approve {name} {command.candidate}` or with --decline"
+            )
+        self.stopping.wait(PAUSE_POLL)
 
     def _do_CompleteIteration(self, command: d.CompleteIteration) -> None:
         search_step.complete_iteration(self, command)

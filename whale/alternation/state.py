@@ -110,11 +110,28 @@ class State:
     batches: Mapping[str, ev.RolloutsRecorded] = field(default_factory=dict)
     phase_scores: Mapping[str, ev.CandidateScored] = field(default_factory=dict)
     phase_outcomes: Mapping[str, tuple[ev.Outcome, ...]] = field(default_factory=dict)
+    phase_stopped: Mapping[str, ev.CandidateStopped] = field(default_factory=dict)
+    phase_rescored: Mapping[str, tuple[tuple[ev.Outcome, ...], ...]] = field(default_factory=dict)
+    """Outcomes of a candidate's further scorings: replicate 1, 2, ..."""
+    rule_rescored: int = 0
+    """Rollouts of the phase that an acceptance rule asked for beyond the first scorings."""
+    guarded: Mapping[str, str] = field(default_factory=dict)
+    """Candidates that a guard refuses in this phase, and why."""
+    noise: float | None = None
+    """The noise floor, once it is measured: SD of one score."""
+    verdict: ev.AcceptanceJudged | None = None
+    """What the rule decided in this phase."""
+    approved: bool | None = None
+    """A reviewer's answer to it."""
     settled: bool = False
     """The harness phase's acceptance decision is made."""
     mined: tuple[tuple[str, str], ...] = ()
     """(artifact, candidate) of the newest D_weight batches in which something passed."""
     # results
+    session_turns: int = 0
+    """Replies of the open proposer session that are recorded."""
+    proposer_tokens: int = 0
+    proposer_dollars: float = 0.0
     steps: tuple[ev.StepTrained, ...] = ()
     evaluations: tuple[ev.Evaluated, ...] = ()
     totals: Mapping[str, Totals] = field(default_factory=dict)
@@ -242,6 +259,13 @@ def _phase_started(state: State, event: ev.PhaseStarted) -> State:
         batches={},
         phase_scores={},
         phase_outcomes={},
+        phase_stopped={},
+        phase_rescored={},
+        rule_rescored=0,
+        guarded={},
+        verdict=None,
+        approved=None,
+        session_turns=0,
         settled=False,
     )
 
@@ -249,6 +273,9 @@ def _phase_started(state: State, event: ev.PhaseStarted) -> State:
 def _rollouts(state: State, event: ev.RolloutsRecorded) -> State:
     totals = state.totals.get(event.purpose, Totals()).plus(event.outcomes)
     mined = state.mined
+    if event.purpose == "try":
+        # A trial inside a proposer's session: paid, and part of no unit that a decision waits for.
+        return replace(state, totals={**state.totals, event.purpose: totals})
     if event.purpose == "train" and any(outcome.reward > 0 for outcome in event.outcomes):
         mined = (*mined, (event.artifact, event.candidate))[-MINED_BATCHES:]
     return replace(
@@ -294,6 +321,50 @@ def _scored(state: State, event: ev.CandidateScored) -> State:
         phase_scores={**state.phase_scores, event.candidate: event},
         phase_outcomes={**state.phase_outcomes, event.candidate: outcomes},
     )
+
+
+def _stopped(state: State, event: ev.CandidateStopped) -> State:
+    outcomes = tuple(outcome for batch in state.batches.values() for outcome in batch.outcomes)
+    return replace(
+        state,
+        batches={},
+        phase_stopped={**state.phase_stopped, event.candidate: event},
+        phase_outcomes={**state.phase_outcomes, event.candidate: outcomes},
+    )
+
+
+def _rescored(state: State, event: ev.CandidateRescored) -> State:
+    outcomes = tuple(outcome for batch in state.batches.values() for outcome in batch.outcomes)
+    there = state.phase_rescored.get(event.candidate, ())
+    return replace(
+        state,
+        batches={},
+        phase_rescored={**state.phase_rescored, event.candidate: (*there, outcomes)},
+        rule_rescored=state.rule_rescored + (event.n if event.purpose == "rule" else 0),
+        noise=event.noise if event.purpose == "noise" else state.noise,
+    )
+
+
+def _guarded(state: State, event: ev.CandidateGuarded) -> State:
+    return replace(state, guarded={**state.guarded, event.candidate: event.reason})
+
+
+def _judged(state: State, event: ev.AcceptanceJudged) -> State:
+    return replace(state, verdict=event, approved=None)
+
+
+def _replied(state: State, event: ev.ProposerReplied) -> State:
+    tokens = event.input_tokens + event.cache_read_tokens + event.cache_write_tokens + event.output_tokens
+    return replace(
+        state,
+        session_turns=event.turn,
+        proposer_tokens=state.proposer_tokens + tokens,
+        proposer_dollars=state.proposer_dollars + event.dollars,
+    )
+
+
+def _session_ended(state: State, event: ev.ProposerSessionEnded) -> State:
+    return replace(state, session_turns=0)
 
 
 def _iteration(state: State, event: ev.IterationCompleted) -> State:
@@ -392,6 +463,9 @@ def _handled(state: State, event: ev.ControlHandled) -> State:
             return replace(
                 state, choose=request.candidate, choose_request=event.request, revert_to=None, revert_request=""
             )
+        case "approved" | "declined" if isinstance(request, ev.ApprovalGiven):
+            told = f"cycle {state.cycle}: {request.candidate} {event.outcome} by a reviewer"
+            return replace(state, approved=request.approved, interventions=(*state.interventions, told))
         case "scheduled" if isinstance(request, ev.PhaseStopRequested):
             return replace(state, stop_after_phase=event.request)
         case "queued" if isinstance(request, ev.ProposalSubmitted):
@@ -413,6 +487,12 @@ _HANDLERS: dict[type[ev.Event], Any] = {
     ev.StepTrained: _trained,
     ev.CheckpointSaved: _checkpoint,
     ev.CandidateScored: _scored,
+    ev.CandidateStopped: _stopped,
+    ev.CandidateRescored: _rescored,
+    ev.CandidateGuarded: _guarded,
+    ev.AcceptanceJudged: _judged,
+    ev.ProposerReplied: _replied,
+    ev.ProposerSessionEnded: _session_ended,
     ev.IterationCompleted: _iteration,
     ev.HarnessAccepted: _accepted,
     ev.HarnessRetained: _retained,

@@ -113,14 +113,24 @@ def training_unit(
     return _cut(key, "train", "weight", candidate, weights, episodes, config.engine.micro_batch)
 
 
-def scoring_unit(config: Config, n: int, cycle: int, candidate: str, weights: str) -> Unit:
-    """A candidate on all of D_harness; all candidates of a phase meet the same tasks under the same seeds."""
+def scoring_unit(
+    config: Config, n: int, cycle: int, candidate: str, weights: str, replicate: int = 0, shuffled: bool = False
+) -> Unit:
+    """A candidate on all of D_harness; all candidates of a phase meet the same tasks under the same seeds.
+
+    `replicate` > 0 is another scoring, under fresh seeds. `shuffled`: in an order drawn for the cycle, so that
+    the first tasks of it speak for all, however a domain orders its tasks.
+    """
+    scoring = ("score", cycle) if replicate == 0 else ("score", cycle, "replicate", replicate)
+    order = list(range(n))
+    if shuffled:
+        order.sort(key=lambda task: derive_seed(config.seed, "order", cycle, task))
     episodes = [
-        Episode(task, sample, derive_seed(config.seed, "score", cycle, task, sample))
-        for task in range(n)
+        Episode(task, sample, derive_seed(config.seed, *scoring, task, sample))
+        for task in order
         for sample in range(config.search.rollouts_per_task)
     ]
-    key = f"c{cycle:03d}/harness/{candidate}"
+    key = f"c{cycle:03d}/harness/{candidate}" + (f"/r{replicate}" if replicate else "")
     return _cut(key, "score", "harness", candidate, weights, episodes, config.engine.micro_batch)
 
 
