@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 from whale.alternation import decide as d
 from whale.alternation import judging
 from whale.alternation.units import derive_seed
+from whale.alternation.workbench import RunWorkbench
 from whale.events import NewEvent
 from whale.events import types as ev
 from whale.harness.validation import check_source
 from whale.harness_repo import RepoError
 from whale.rollout.parquet import decode_trajectories
+from whale.rollout.types import Trajectory
+from whale.search.agentic.types import SessionProposer, Suspended
+from whale.search.archive import ArchiveLimits
 from whale.search.estimates import noise_sd, scoring
 from whale.search.gate import clean, gate
 from whale.search.guards import refusal
@@ -68,15 +72,38 @@ def propose(runner: "Runner", command: d.Propose) -> None:
     state, cycle, iteration = runner.state, command.cycle, command.iteration
     started = time.monotonic()
     count = runner.config.search.candidates
-    proposals = list(
-        runner.proposer.propose(
-            archive(runner),
-            count=count,
-            seed=derive_seed(runner.config.seed, "propose", cycle, iteration),
+    seed = derive_seed(runner.config.seed, "propose", cycle, iteration)
+    ended: ev.ProposerSessionEnded | None = None
+    if isinstance(runner.proposer, SessionProposer):
+        try:
+            result = runner.proposer.session(
+                archive(runner),
+                RunWorkbench(runner, cycle, iteration),
+                count=count,
+                seed=seed,
+                cycle=cycle,
+                iteration=iteration,
+            )
+        except Suspended:
+            return  # decided again once the request is answered, from the recorded replies
+        proposals = list(result.proposals)[:count]
+        ended = ev.ProposerSessionEnded(
             cycle=cycle,
             iteration=iteration,
+            outcome=result.outcome,
+            proposed=len(proposals),
+            turns=result.turns,
+            tool_calls=result.tool_calls,
+            input_tokens=result.usage.input + result.usage.cache_read + result.usage.cache_write,
+            output_tokens=result.usage.output,
+            dollars=result.dollars,
+            artifact=runner.folder.artifacts.put(result.transcript),
         )
-    )[:count]
+    else:
+        proposals = list(
+            runner.proposer.propose(archive(runner), count=count, seed=seed, cycle=cycle, iteration=iteration)
+        )[:count]
+    state = runner.state
     known = {candidate.tree: candidate.id for candidate in state.candidates.values()}
     events: list[NewEvent] = []
     problems: list[str] = []
@@ -117,18 +144,19 @@ def propose(runner: "Runner", command: d.Propose) -> None:
             key,
         )
     if len(proposals) < count:
-        problems.append(f"the proposer made {len(proposals)} of {count} candidates")
-    if events:
-        runner.append_all(events)
-        for new in events:
-            event = new.event
-            assert isinstance(event, ev.HarnessProposed)
-            runner.reporter.note(f"{event.candidate}: {event.title}")
-    else:
-        runner.append(
-            f"c{cycle:03d}/harness/i{iteration:02d}/completed",
-            _iteration_event(runner, iteration, "; ".join(problems)),
-        )
+        why = f" ({ended.outcome})" if ended else ""
+        problems.append(f"the proposer made {len(proposals)} of {count} candidates{why}")
+    key = f"c{cycle:03d}/harness/i{iteration:02d}"
+    told = list(events)
+    if not events:
+        event = _iteration_event(runner, iteration, "; ".join(problems))
+        events.append(NewEvent(event=event, key=f"{key}/completed"))
+    if ended is not None:
+        events.append(NewEvent(event=ended, key=f"{key}/session"))
+    runner.append_all(events)
+    for new in told:
+        assert isinstance(new.event, ev.HarnessProposed)
+        runner.reporter.note(f"{new.event.candidate}: {new.event.title}")
     for problem in problems:
         runner.reporter.note(problem)
 
@@ -149,7 +177,18 @@ def human_proposal(runner: "Runner", submitted: ev.ProposalSubmitted) -> Proposa
 def archive(runner: "Runner") -> Archive:
     """What the proposer may see: harnesses with their scores, training tasks, passed D_weight rollouts."""
     tasks = {task.id: task.public for split in ("weight", "harness") for task in runner.compute.tasks[split]}
-    return Archive(tuple(entries(runner)), tuple(_passed(runner)), tasks)
+    shown = {candidate: _trajectories(runner, candidate) for candidate in runner.state.phase_artifacts}
+    return Archive(tuple(entries(runner)), tuple(_passed(runner)), tasks, shown)
+
+
+def _trajectories(runner: "Runner", candidate: str) -> tuple[Trajectory, ...]:
+    """The first rollouts of a candidate's scoring in this phase: D_harness, training tasks."""
+    found: list[Trajectory] = []
+    for artifact in runner.state.phase_artifacts[candidate]:
+        if len(found) >= ArchiveLimits().trajectories:
+            break
+        found += decode_trajectories(runner.folder.artifacts.get(artifact))
+    return tuple(found[: ArchiveLimits().trajectories])
 
 
 def entries(runner: "Runner") -> list[ArchiveEntry]:

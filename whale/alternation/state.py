@@ -110,6 +110,8 @@ class State:
     batches: Mapping[str, ev.RolloutsRecorded] = field(default_factory=dict)
     phase_scores: Mapping[str, ev.CandidateScored] = field(default_factory=dict)
     phase_outcomes: Mapping[str, tuple[ev.Outcome, ...]] = field(default_factory=dict)
+    phase_artifacts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Artifacts of a candidate's first scoring, whole or stopped."""
     phase_stopped: Mapping[str, ev.CandidateStopped] = field(default_factory=dict)
     phase_rescored: Mapping[str, tuple[tuple[ev.Outcome, ...], ...]] = field(default_factory=dict)
     """Outcomes of a candidate's further scorings: replicate 1, 2, ..."""
@@ -259,6 +261,7 @@ def _phase_started(state: State, event: ev.PhaseStarted) -> State:
         batches={},
         phase_scores={},
         phase_outcomes={},
+        phase_artifacts={},
         phase_stopped={},
         phase_rescored={},
         rule_rescored=0,
@@ -320,7 +323,12 @@ def _scored(state: State, event: ev.CandidateScored) -> State:
         batches={},
         phase_scores={**state.phase_scores, event.candidate: event},
         phase_outcomes={**state.phase_outcomes, event.candidate: outcomes},
+        phase_artifacts={**state.phase_artifacts, event.candidate: _artifacts(state)},
     )
+
+
+def _artifacts(state: State) -> tuple[str, ...]:
+    return tuple(batch.artifact for batch in state.batches.values())
 
 
 def _stopped(state: State, event: ev.CandidateStopped) -> State:
@@ -330,6 +338,7 @@ def _stopped(state: State, event: ev.CandidateStopped) -> State:
         batches={},
         phase_stopped={**state.phase_stopped, event.candidate: event},
         phase_outcomes={**state.phase_outcomes, event.candidate: outcomes},
+        phase_artifacts={**state.phase_artifacts, event.candidate: _artifacts(state)},
     )
 
 

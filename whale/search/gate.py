@@ -33,6 +33,11 @@ def clean(proposal: Proposal) -> Proposal:
     )
 
 
+def shown(text: str) -> str:
+    """The text without control characters, lines kept."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
 def _text(text: str, limit: int) -> str:
     # Cut first: a megabyte of text is not worth a substitution. Each mark becomes one character.
     shown = _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text[:limit].replace("\r\n", "\n"))
