@@ -62,7 +62,13 @@ def play(played: Played, bench: Bench | None = None, count: int = 2, **options: 
 
 
 def hand_over(draft: str, number: int = 0, **more: Any) -> dict[str, Any]:
-    texts = {"title": draft, "hypothesis": "It passes more.", "axis": "turns", "changes": "A line.", "critique": "Small."}
+    texts = {
+        "title": draft,
+        "hypothesis": "It passes more.",
+        "axis": "turns",
+        "changes": "A line.",
+        "critique": "Small.",
+    }
     return call("submit_draft", number, draft=draft, **{**texts, **more})
 
 
@@ -234,7 +240,12 @@ def test_calls_past_the_budget_are_not_made() -> None:
 
 
 def test_a_session_that_was_left_goes_on_from_its_recorded_replies_and_pays_none_twice() -> None:
-    script = [*draft("one"), Answer([call("try_draft", draft="one")]), Answer([hand_over("one")]), Answer([call("finish")])]
+    script = [
+        *draft("one"),
+        Answer([call("try_draft", draft="one")]),
+        Answer([hand_over("one")]),
+        Answer([call("finish")]),
+    ]
     whole = Bench()
     with messages_server(script) as played:
         expected = play(played, whole)

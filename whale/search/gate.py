@@ -59,6 +59,10 @@ def outside_space(files: Mapping[str, bytes], base: Mapping[str, bytes], space: 
             return f"{path} was added; this search may change the prompts that are there"
         if path not in files:
             return f"{path} was removed; this search may change the prompts that are there"
+        if path.endswith(".py") and files[path] != base[path]:
+            return f"{path} is a program; this search may change texts only"
+        if path not in files:
+            return f"{path} was removed; this search may change the prompts that are there"
     return None
 
 

@@ -19,7 +19,7 @@ class Racing:
 
     block: int = 32
     """Tasks between two looks."""
-    alpha: float = 0.1
+    alpha: float = 0.15
     """One look's probability of stopping a candidate that is as good as the leader on the tasks to come."""
     finalists: int = 3
     rounds: int = 2
@@ -68,12 +68,13 @@ class Racing:
         return None
 
     def _close(self, board: Board, scorings: int) -> list[Contender]:
-        """The finalists after so many scorings, best first."""
+        """The finalists after so many scorings, best first; the incoming harness is one if it is close."""
         there = [c for c in board.ranked() if len(c.scorings) >= scorings]
         there.sort(key=lambda c: -float(c.pooled(scorings).mean()))
         margin = 2 * board.score_noise() * (2 / scorings) ** 0.5
         best = float(there[0].pooled(scorings).mean())
-        return [c for c in there if float(c.pooled(scorings).mean()) >= best - margin][: self.finalists]
+        close = [c for c in there if float(c.pooled(scorings).mean()) >= best - margin]
+        return [c for rank, c in enumerate(close) if rank < self.finalists or c.candidate == board.incoming]
 
     def judge(self, board: Board) -> Decision:
         """The best pooled score among those that were scored most often; ties as in `archive-best`."""
