@@ -6,7 +6,8 @@ Each search has h0 and I x M candidates on the same tasks. A task's success rate
 distribution; a candidate moves all rates by its true effect, and on a share of tasks its rate is drawn anew, so
 that harnesses of one mean succeed on different tasks. Rollouts are draws from these rates. The rule objects are
 those that a run uses. Printed per rule, with 95 % intervals: rollouts spent (and their ratio to archive-best's),
-regret (true rate of the best harness minus that of the accepted one), false acceptances (the accepted harness is
+regret (true rate of the best harness minus that of the accepted one, also less
+archive-best's in the same search), false acceptances (the accepted harness is
 another one than h0 and truly no better), and the bias of the reported gain, raw and corrected.
 """
 
@@ -159,7 +160,7 @@ class Tally:
 def compare(world: World, iterations: int, searches: int, seed: int) -> None:
     print(f"\n{world.name}; I = {iterations}, M = 3, {TASKS} tasks, {searches} searches")
     print(
-        f"{'rule':13} {'rollouts':>8} {'ratio':>6} {'regret':>16} {'false acceptances':>21} "
+        f"{'rule':13} {'rollouts':>8} {'ratio':>6} {'regret':>16} {'- archive-best':>17} {'false acceptances':>21} "
         f"{'bias of the gain':>17} {'corrected':>17}"
     )
     tallies = {name: Tally() for name in RULES}
@@ -172,8 +173,10 @@ def compare(world: World, iterations: int, searches: int, seed: int) -> None:
         low, high = wilson(tally.false, searches)
         bias = [mean_interval(values) if len(values) > 20 else "-" for values in (tally.raw, tally.corrected)]
         spent = float(np.mean(tally.spent))
+        more = [a - b for a, b in zip(tally.regret, tallies[RULES[0]].regret, strict=True)]
         print(
             f"{name:13} {spent:8.0f} {spent / baseline:6.2f} {mean_interval(tally.regret):>16} "
+            f"{mean_interval(more):>17} "
             f"{tally.false / searches:5.3f} [{low:.3f}, {high:.3f}] {bias[0]:>17} {bias[1]:>17}",
             flush=True,
         )

@@ -33,7 +33,7 @@ def test_a_rule_that_asks_for_more_or_fewer_rollouts_carries_a_run_through(
     batches = [fact.batch for fact in told if isinstance(fact, ev.RolloutsRecorded)]
     assert len(set(batches)) == len(batches)
     rescored = [fact for fact in told if isinstance(fact, ev.CandidateRescored)]
-    assert [fact.purpose for fact in rescored][0] == "noise"
+    assert next(fact.purpose for fact in rescored) == "noise"
     assert all(fact.n == 4 for fact in rescored)
 
 

@@ -35,7 +35,7 @@ def say(text: str) -> Block:
 
 
 def events(answer: Answer) -> Iterator[dict[str, Any]]:
-    usage = {"input_tokens": answer.tokens[0], "output_tokens": 1, "cache_read_input_tokens": 7,
+    usage: Block = {"input_tokens": answer.tokens[0], "output_tokens": 1, "cache_read_input_tokens": 7,
              "cache_creation_input_tokens": 3}  # fmt: skip
     yield {
         "type": "message_start",
@@ -53,10 +53,10 @@ def events(answer: Answer) -> Iterator[dict[str, Any]]:
             yield {"type": "content_block_start", "index": index, "content_block": start}
             text = json.dumps(block["input"])
             for at in range(0, len(text), 11):
-                delta = {"type": "input_json_delta", "partial_json": text[at : at + 11]}
-                yield {"type": "content_block_delta", "index": index, "delta": delta}
+                piece = {"type": "input_json_delta", "partial_json": text[at : at + 11]}
+                yield {"type": "content_block_delta", "index": index, "delta": piece}
         yield {"type": "content_block_stop", "index": index}
-    delta = {"stop_reason": answer.stop_reason, "stop_sequence": None}
+    delta: Block = {"stop_reason": answer.stop_reason, "stop_sequence": None}
     yield {"type": "message_delta", "delta": delta, "usage": {"output_tokens": answer.tokens[1]}}
     yield {"type": "message_stop"}
 

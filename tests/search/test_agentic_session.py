@@ -186,9 +186,10 @@ def test_a_rate_limit_is_waited_out_as_long_as_it_says() -> None:
 
 def test_an_overloaded_service_is_a_fault_that_keeps_the_session() -> None:
     bench = Bench()
-    with messages_server([Answer([call("list_files")]), Answer(status=529)], forever=True) as played:
-        with pytest.raises(WhaleError, match="529.*`whale resume`"):
-            play(played, bench, patience=100.0)
+    script = [Answer([call("list_files")]), Answer(status=529)]
+    told = "529.*`whale resume`"
+    with messages_server(script, forever=True) as played, pytest.raises(WhaleError, match=told):
+        play(played, bench, patience=100.0)
     assert sum(bench.waited) <= 100
     assert bench.waited[:4] == [1.0, 2.0, 4.0, 8.0]
     assert bench.paid == 1, "the reply before it is recorded"
@@ -212,6 +213,8 @@ def test_a_cut_stream_is_asked_again_and_half_a_reply_is_never_used(clean: bool)
 
 def test_a_service_that_is_not_there_is_named() -> None:
     made = proposer("anthropic", {"model": "m", "base_url": "http://127.0.0.1:9", "patience": 3.0})
+    with pytest.raises(WhaleError, match="nothing answers there"):
+        made.preflight()  # type: ignore[union-attr]
     with pytest.raises(WhaleError, match="no connection"):
         made.session(ARCHIVE, Bench(), count=1, seed=1, cycle=1, iteration=1)  # type: ignore[union-attr]
 

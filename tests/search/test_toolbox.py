@@ -105,4 +105,4 @@ def test_the_archive_shows_no_answer_and_no_task_that_is_not_training() -> None:
     box = toolbox()
     assert not [path for path in box.files if "validation" in path or "test" in path]
     assert "private" not in json.dumps(box.files)
-    assert "reference" not in {field for field in Trajectory.__slots__}
+    assert "reference" not in set(Trajectory.__slots__)

@@ -24,6 +24,7 @@ from whale.errors import ConflictError, UsageError, WhaleError
 from whale.events import EventLog, NewEvent
 from whale.events import types as ev
 from whale.harness_repo import HarnessRepo, RepoError
+from whale.search.agentic.types import SessionProposer
 from whale.search.registry import proposer as load_proposer
 
 MIN_FREE_BYTES = 512 * 2**20
@@ -130,6 +131,8 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
                 "or start a new run"
             )
         require_machine(folder.path, config)
+        if isinstance(proposer, SessionProposer):
+            proposer.preflight()
         folder.artifacts.clean()
         compute = Compute(config, folder, domain, reporter)
         compute.checkpoints.clean()

@@ -17,14 +17,14 @@ class Racing:
     noise of the best one's, are scored again on fresh seeds, round by round, from the saved rollouts.
     """
 
-    block: int = 32
+    block: int = 64
     """Tasks between two looks."""
-    alpha: float = 0.15
+    alpha: float = 0.2
     """One look's probability of stopping a candidate that is as good as the leader on the tasks to come."""
     finalists: int = 3
     rounds: int = 2
     """Further scorings of a finalist, at most."""
-    spend: float = 0.2
+    spend: float = 0.15
     """The share of the saved rollouts that further scorings may use."""
     name: str = "racing"
 

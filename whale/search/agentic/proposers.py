@@ -2,12 +2,15 @@
 
 import hashlib
 import os
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
+from whale.errors import WhaleError
 from whale.search.agentic.anthropic_model import AnthropicModel
 from whale.search.agentic.budget import Budget, Prices
 from whale.search.agentic.openai_model import OpenAIModel
@@ -73,6 +76,20 @@ class AgenticProposer:
             retry=Retry(chosen.patience),
             read_timeout=chosen.read_timeout,
         )
+
+    def preflight(self) -> None:
+        """Connect to an address that the config gives; a service's own is left to the SDK and its proxies."""
+        address = urlsplit(self.options.base_url)
+        if not address.hostname or os.environ.get(f"{address.scheme}_proxy".upper()):
+            return
+        port = address.port or (443 if address.scheme == "https" else 80)
+        try:
+            socket.create_connection((address.hostname, port), timeout=10).close()
+        except OSError as error:
+            raise WhaleError(
+                f"{self.options.base_url}: nothing answers there ({error.strerror or error}); "
+                "start the service, or mend [search.options] base_url"
+            ) from error
 
     def session(
         self, archive: Archive, bench: Workbench, *, count: int, seed: int, cycle: int, iteration: int

@@ -104,6 +104,10 @@ class SessionProposer(Protocol):
 
     name: str
 
+    def preflight(self) -> None:
+        """Raise WhaleError if the service is plainly not there, before a run pays for anything."""
+        ...
+
     def session(
         self, archive: Archive, bench: Workbench, *, count: int, seed: int, cycle: int, iteration: int
     ) -> SessionResult:
