@@ -15,7 +15,7 @@ from whale.events import types as ev
 
 
 def script(toy: str) -> list[Answer]:
-    texts = dict.fromkeys(("hypothesis", "axis", "changes", "critique"), "words")
+    texts: dict[str, Any] = dict.fromkeys(("hypothesis", "axis", "changes", "critique"), "words")
     return [
         Answer([call("read_file", path="trajectories/h0.jsonl"), call("new_draft", draft="one", parent="h0")]),
         Answer([call("write_file", draft="one", path="harness.py", content=toy + "\n# one\n")]),
@@ -70,7 +70,8 @@ def test_killed_in_mid_session_a_run_asks_only_for_the_replies_that_it_has_not(
     from whale.alternation import workbench
 
     toy = (TOY.parent / "h0" / "harness.py").read_text()
-    record, killed = workbench.RunWorkbench.record, []
+    record = workbench.RunWorkbench.record
+    killed: list[int] = []
 
     def record_and_stop(self: workbench.RunWorkbench, turn: int, *rest: Any) -> None:
         record(self, turn, *rest)

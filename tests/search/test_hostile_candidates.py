@@ -58,7 +58,7 @@ HOSTILE: dict[str, tuple[str, str]] = {
         "import ctypes\nlibc = ctypes.CDLL(None)\nraise SystemExit(libc.ptrace(16, os.getppid(), 0, 0))",
         "fails",
     ),
-    "reads the task files of the project": ("open(%r).read()" % str(Path(__file__).resolve()), "fails"),
+    "reads the task files of the project": (f"open({str(Path(__file__).resolve())!r}).read()", "fails"),
     "lists the file system for answers": (
         HUNT
         + "found = [os.path.join(d, f) for d, _, fs in os.walk('/tmp') for f in fs if 'answer' in f]\n"

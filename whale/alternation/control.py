@@ -1,7 +1,7 @@
 """Answers to control requests: a pure function of the state and the request."""
 
 from whale.alternation.decide import iterations
-from whale.alternation.state import State
+from whale.alternation.state import State, waits_for_review
 from whale.config import Config
 from whale.events import types as ev
 
@@ -52,10 +52,10 @@ def answer(state: State, config: Config, key: str, request: ev.Event) -> ev.Cont
             when = "now" if state.phase is None else f"when the {state.phase} phase of cycle {state.cycle} ends"
             return handled(kind, "scheduled", f"{candidate} takes effect {when}")
         case ev.ApprovalGiven(candidate=candidate, approved=approved):
-            waiting = state.verdict.candidate if state.verdict and state.verdict.accepted and not state.settled else ""
+            waiting = waits_for_review(state)
             if config.search.approve != "human":
                 return handled("approve", "refused", 'this run does not wait for a reviewer: approve is not "human"')
-            if not waiting or state.approved is not None:
+            if waiting is None:
                 return handled("approve", "refused", "no acceptance waits for an answer")
             if candidate != waiting:
                 return handled("approve", "refused", f"what waits for an answer is {waiting}, not {candidate}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from whale.alternation import judging, units
-from whale.alternation.state import State
+from whale.alternation.state import State, waits_for_review
 from whale.alternation.units import MicroBatch, Unit
 from whale.config import Config, config_from
 from whale.domains.base import Split
@@ -336,9 +336,8 @@ def _judgement(state: State, config: Config) -> Command:
     if state.verdict is None:
         wish = judging.rule_of(config).more(judging.board_of(state, config))
         return _rescore(state, config, wish.candidate, wish.replicate, "rule") if wish else Judge()
-    if state.verdict.accepted and config.search.approve == "human" and state.approved is None:
-        return AwaitApproval(state.verdict.candidate)
-    return Settle()
+    waiting = waits_for_review(state)
+    return AwaitApproval(waiting) if waiting else Settle()
 
 
 def _harness_phase(state: State, config: Config) -> Command:

@@ -258,7 +258,7 @@ def complete_score(runner: "Runner", command: d.CompleteScore) -> None:
     )
     key = f"c{state.cycle:03d}/harness/{candidate.id}"
     facts = [NewEvent(event=event, key=f"{key}/scored")]
-    if command.iteration and state.accepted in state.phase_scores:
+    if command.iteration and state.accepted is not None and state.accepted in state.phase_outcomes:
         own = state.phase_outcomes[state.accepted]
         groups = {task.id: task.group for task in runner.compute.tasks["harness"]}
         reason = refusal(runner.config.search.guards, (summarise(own), own), (score, outcomes), groups)

@@ -163,6 +163,14 @@ class State:
         return self.candidates[self.accepted].tree if self.accepted else ""
 
 
+def waits_for_review(state: State) -> str | None:
+    """The candidate that the rule accepts and a reviewer has not answered, in a run with `approve = "human"`."""
+    verdict = state.verdict
+    if verdict is None or not verdict.accepted or state.settled or state.approved is not None:
+        return None
+    return verdict.candidate if state.config.get("search", {}).get("approve") == "human" else None
+
+
 def reduce(state: State, recorded: Any) -> State:
     """Apply one recorded event (`whale.events.Recorded`)."""
     event: ev.Event = recorded.event

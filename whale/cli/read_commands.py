@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from whale.alternation.run_folder import RunFolder, runs_folder
-from whale.alternation.state import Candidate, State
+from whale.alternation.state import Candidate, State, waits_for_review
 from whale.cli.output import print_json, print_table, print_text
 from whale.errors import UsageError, WhaleError
 from whale.events import types as ev
@@ -33,6 +33,9 @@ def status(run: str | None, json: bool) -> None:
     }.get(state.phase or "", "")
     running = f"runner: process {pid}" if pid else "no runner"
     print(f"{folder.name}: {shown_status(state, pid)}; cycle {state.cycle}, {where}{detail}; {running}")
+    waiting = waits_for_review(state)
+    if waiting:
+        print(f"{waiting} waits for a reviewer: `whale approve {folder.name} {waiting}`")
     if state.revert_to:
         print(f"scheduled: revert to {state.revert_to}")
     print_summary(folder)

@@ -74,7 +74,7 @@ def grep(files: dict[str, str], pattern: str, glob: str, most: int, width: int) 
 
 def diff(files: dict[str, str], a: str, b: str) -> str:
     """A unified diff of two harness folders."""
-    parts = []
+    parts: list[str] = []
     left = {path.removeprefix(a + "/"): text for path, text in files.items() if path.startswith(a + "/")}
     right = {path.removeprefix(b + "/"): text for path, text in files.items() if path.startswith(b + "/")}
     if not left or not right:
