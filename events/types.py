@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-Purpose = Literal["train", "score", "smoke", "evaluate"]
+Purpose = Literal["train", "score", "smoke", "evaluate", "try"]
+""""try": a proposer's own trial of a draft on training tasks, inside its session."""
 PhaseName = Literal["weight", "harness", "evaluate"]
 
 
@@ -182,13 +183,115 @@ class CandidateScored(Event, frozen=True, kw_only=True):
     failures: dict[str, int] = {}
 
 
+class CandidateStopped(Event, frozen=True, kw_only=True):
+    """The acceptance rule ended a scoring early: the candidate cannot win. It has no score and no rank."""
+
+    candidate: str
+    tree: str
+    weights: str
+    cycle: int
+    iteration: int
+    n: int
+    """Rollouts that were paid."""
+    passed: float
+    saved: int
+    """Rollouts of the full scoring that were not."""
+    reason: str
+
+
+class CandidateRescored(Event, frozen=True, kw_only=True):
+    """Another scoring on D_harness under fresh seeds: for the noise floor, or because a rule asked for it."""
+
+    candidate: str
+    tree: str
+    weights: str
+    cycle: int
+    replicate: int
+    """From 1; the first scoring, 0, is `CandidateScored`."""
+    purpose: Literal["noise", "rule"]
+    n: int
+    passed: float
+    score: float
+    low: float
+    high: float
+    noise: float
+    """SD of one score, estimated from this scoring and the first one."""
+
+
+class CandidateGuarded(Event, frozen=True, kw_only=True):
+    """A guard refuses this candidate for the phase, whatever its score."""
+
+    candidate: str
+    cycle: int
+    reason: str
+
+
+class AcceptanceJudged(Event, frozen=True, kw_only=True):
+    """What the acceptance rule decided, on which figures; `HarnessAccepted` or `HarnessRetained` follows."""
+
+    cycle: int
+    rule: str
+    candidate: str
+    """The winner: the incoming harness if nothing is accepted."""
+    accepted: bool
+    reason: str
+    challenger: str = ""
+    """The best harness that is not the incoming one, to which the figures belong."""
+    gain: float | None = None
+    """Its paired gain over the incoming harness, with the rule's interval."""
+    low: float | None = None
+    high: float | None = None
+    corrected: float | None = None
+    """The gain with the winner's curse taken off."""
+    noise: float | None = None
+    """The noise floor: SD of one score."""
+
+
+class ProposerReplied(Event, frozen=True, kw_only=True):
+    """One paid reply of a model inside a proposer's session; the artifact holds it as JSON.
+
+    A session that is resumed plays the recorded replies again and pays for none of them twice.
+    """
+
+    cycle: int
+    iteration: int
+    turn: int
+    model: str
+    artifact: str
+    stop_reason: str
+    tool_calls: int
+    input_tokens: int
+    """Neither read from nor written to the cache."""
+    cache_read_tokens: int
+    cache_write_tokens: int
+    output_tokens: int
+    dollars: float
+    """By the prices in the config; 0 where there are none."""
+
+
+class ProposerSessionEnded(Event, frozen=True, kw_only=True):
+    """A proposer's session is over and said why; its whole transcript is in the artifact."""
+
+    cycle: int
+    iteration: int
+    outcome: str
+    """"submitted", "gave up", "refusal", "cut", "empty" or "budget: ..."."""
+    proposed: int
+    turns: int
+    tool_calls: int
+    input_tokens: int
+    output_tokens: int
+    dollars: float
+    artifact: str
+
+
 class IterationCompleted(Event, frozen=True, kw_only=True):
     """Every candidate of the iteration has one recorded outcome."""
 
     cycle: int
     iteration: int
     outcomes: dict[str, str]
-    """candidate -> "scored" | "invalid" | "duplicate"."""
+    """candidate -> "scored" | "stopped" | "invalid" | "duplicate"."""
     best: str
     best_score: float
     note: str = ""
@@ -307,7 +410,8 @@ class ControlHandled(Event, frozen=True, kw_only=True):
     """Key of the request in the control stream."""
     kind: str
     outcome: str
-    """"paused", "resumed", "stopped", "scheduled", "queued", "extended", "refused", "nothing to do"."""
+    """"paused", "resumed", "stopped", "scheduled", "queued", "extended", "approved", "declined", "refused",
+    "nothing to do"."""
     detail: str = ""
 
 
@@ -352,6 +456,15 @@ class AcceptRequested(Event, frozen=True, kw_only=True):
     by: str = ""
 
 
+class ApprovalGiven(Event, frozen=True, kw_only=True):
+    """A reviewer's answer to the acceptance that waits for one (`approve = "human"`)."""
+
+    candidate: str
+    approved: bool
+    by: str = ""
+    note: str = ""
+
+
 class NoteAdded(Event, frozen=True, kw_only=True):
     """A user's words on a candidate. Nothing depends on them; the runner need not answer."""
 
@@ -383,6 +496,7 @@ EVENT_TYPES: dict[str, type[Event]] = {
         StepTrained, CheckpointSaved, CandidateScored, IterationCompleted, HarnessAccepted, HarnessRetained,
         HarnessReverted, HarnessChosen, AcceptanceCommitted, PhaseEnded, StageSelected, Evaluated, RunCompleted,
         RunInterrupted, ControlHandled, PauseRequested, ResumeRequested, StopRequested, PhaseStopRequested,
-        RevertRequested, AcceptRequested, NoteAdded, ProposalSubmitted, ExtendRequested,
+        RevertRequested, AcceptRequested, NoteAdded, ProposalSubmitted, ExtendRequested, CandidateStopped,
+        CandidateRescored, CandidateGuarded, AcceptanceJudged, ProposerReplied, ProposerSessionEnded, ApprovalGiven,
     )
 }  # fmt: skip

@@ -75,6 +75,23 @@ class WeightsConfig(Table, frozen=True, kw_only=True):
     """Mean difference of logprobs between engine and trainer that a sync may leave; 0: 0.01, in bfloat16 0.1."""
 
 
+OFF = -1.0
+"""A guard that guards nothing."""
+
+
+class Guards(Table, frozen=True, kw_only=True):
+    """Limits against the incoming harness on the same tasks. -1: the guard is off."""
+
+    subset: float = OFF
+    """The most by which the success on a subset of tasks (a task's `group`) may fall."""
+    tokens: float = OFF
+    """The most generated tokens per rollout, as a multiple of the incoming harness's."""
+    turns: float = OFF
+    """The most turns per rollout, as a multiple of the incoming harness's."""
+    fabricated: float = OFF
+    """The largest share of passes whose answer stands in text that the harness wrote."""
+
+
 class SearchConfig(Table, frozen=True, kw_only=True):
     """Harness search."""
 
@@ -83,6 +100,14 @@ class SearchConfig(Table, frozen=True, kw_only=True):
     """M, per iteration."""
     rollouts_per_task: int = 1
     acceptance: str = "archive-best"
+    """Which harness of a phase is accepted: archive-best, paired, confirm or racing."""
+    acceptance_options: dict[str, Any] = {}
+    guards: Guards = Guards()
+    """What no accepted harness may make worse."""
+    approve: Literal["auto", "human"] = "auto"
+    """"human": an acceptance waits for `whale approve`."""
+    noise_floor: bool = True
+    """Score the incoming harness twice, once in a run, before anything is accepted."""
     space: Literal["full", "prompts"] = "full"
     options: dict[str, Any] = {}
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from whale.alternation import decide as d
-from whale.alternation import units
+from whale.alternation import judging, units
+from whale.alternation.control import answer
 from whale.alternation.state import State, reduce
 from whale.config import Config, config_from, to_builtins
 from whale.events import types as ev
@@ -27,7 +28,7 @@ def config(**tables: Any) -> Config:
     raw: dict[str, Any] = {
         "schedule": {"cycles": 2, "epochs": "0.5", "iterations": 2},
         "weights": {"batch": 2, "rollouts_per_prompt": 2},
-        "search": {"candidates": 2},
+        "search": {"candidates": 2, "noise_floor": False},
         "engine": {"micro_batch": 3},
         "evaluate": {"samples": 1},
     }
@@ -139,9 +140,37 @@ class Machine:
                         cycle=self.state.cycle, iteration=iteration, outcomes={}, best="", best_score=0
                     )
                 )
+            case d.StopScore(candidate, iteration, saved, reason):
+                self.record(
+                    ev.CandidateStopped(
+                        candidate=candidate, tree=self.state.candidates[candidate].tree, weights=self.state.weights,
+                        cycle=self.state.cycle, iteration=iteration, n=4 - saved, passed=0, saved=saved, reason=reason,
+                    )
+                )  # fmt: skip
+                name = f"stop {candidate} {saved} saved"
+            case d.CompleteRescore(candidate, replicate, purpose):
+                self.record(
+                    ev.CandidateRescored(
+                        candidate=candidate, tree=self.state.candidates[candidate].tree, weights=self.state.weights,
+                        cycle=self.state.cycle, replicate=replicate, purpose=purpose, n=4, passed=0, score=0, low=0,
+                        high=1, noise=0.1,
+                    )
+                )  # fmt: skip
+                name = f"rescore {candidate} {replicate} {purpose}"
+            case d.Judge():
+                decision = judging.rule_of(self.config).judge(judging.board_of(self.state, self.config))
+                self.record(
+                    ev.AcceptanceJudged(
+                        cycle=self.state.cycle, rule="", candidate=decision.candidate, accepted=decision.accepted,
+                        reason="",
+                    )
+                )  # fmt: skip
+            case d.AwaitApproval():
+                return False
             case d.Settle():
-                best = max(self.state.phase_scores.values(), key=lambda s: s.score)
-                if best.candidate == self.state.accepted:
+                assert self.state.verdict is not None
+                best = self.state.phase_scores[self.state.verdict.candidate]
+                if not self.state.verdict.accepted or self.state.approved is False:
                     self.record(ev.HarnessRetained(cycle=self.state.cycle, candidate=best.candidate, score=best.score))
                 else:
                     self.record(
@@ -163,7 +192,7 @@ class Machine:
                 self.record(event, key)
                 name = key
             case d.Handle(request):
-                self.record(ev.ControlHandled(request=request, kind="pause", outcome="paused"))
+                self.record(answer(self.state, self.config, request, self.state.requests[request]))
         self.trace.append(name)
         return True
 
@@ -186,7 +215,7 @@ def test_two_cycles_follow_the_papers_loop() -> None:
         "CompleteIteration",
         "propose 1.2", "Commit", "Validate", "score c1i2m1 2", "Commit", "Validate", "score c1i2m2 2",
         "CompleteIteration",
-        "Settle", "accept 1 c1i2m1", "c001/harness/ended",
+        "Judge", "Settle", "accept 1 c1i2m1", "c001/harness/ended",
         "c001/evaluate/started", "evaluate 1 validation c1i2m1 w1.2", "c001/evaluate/ended",
         "c002/weight/started", "train 2.1", "checkpoint c002-s0001", "train 2.2", "checkpoint c002-s0002 end",
         "c002/weight/ended",
@@ -195,7 +224,7 @@ def test_two_cycles_follow_the_papers_loop() -> None:
         "CompleteIteration",
         "propose 2.2", "Commit", "Validate", "score c2i2m1 2", "Commit", "Validate", "score c2i2m2 2",
         "CompleteIteration",
-        "Settle", "c002/harness/ended",
+        "Judge", "Settle", "c002/harness/ended",
         "c002/evaluate/started", "evaluate 2 validation c1i2m1 w2.2", "c002/evaluate/ended",
         "completed/2",
     ]  # fmt: skip
@@ -303,3 +332,75 @@ def test_a_phase_ends_with_a_checkpoint_however_rare_they_are_inside(every: int,
     checkpoints = [t for t in machine.trace if t.startswith("checkpoint")]
     assert len(checkpoints) == saved
     assert checkpoints[-1] == "checkpoint c001-s0002 end"
+
+
+def test_the_noise_floor_is_measured_once_in_a_run_before_anything_is_proposed() -> None:
+    machine = Machine(config(search={"noise_floor": True}))
+    machine.run()
+    noise = [t for t in machine.trace if t.startswith("rescore")]
+    assert noise == ["rescore h0 1 noise"]
+    assert machine.trace.index(noise[0]) < machine.trace.index("propose 1.1")
+
+
+def test_confirm_scores_winner_and_incoming_again_under_the_same_fresh_seeds() -> None:
+    machine = Machine(config(search={"acceptance": "confirm"}, schedule={"cycles": 1}), {"c1i2m1": 1.0, "h0": 0.25})
+    machine.run()
+    position = machine.trace.index("rescore c1i2m1 1 rule")
+    assert machine.trace[position : position + 3] == ["rescore c1i2m1 1 rule", "rescore h0 1 rule", "Judge"]
+    first, winner, own = (
+        units.scoring_unit(machine.config, 4, 1, name, "w", replicate=replicate)
+        for name, replicate in (("c1i2m1", 0), ("c1i2m1", 1), ("h0", 1))
+    )
+    assert [b.episodes for b in winner.batches] == [b.episodes for b in own.batches]
+    assert not {e.seed for b in winner.batches for e in b.episodes} & {
+        e.seed for b in first.batches for e in b.episodes
+    }
+
+
+def test_racing_stops_a_candidate_between_blocks_and_never_ranks_it() -> None:
+    racing = {"acceptance": "racing", "acceptance_options": {"block": 1}}
+    machine = Machine(config(search=racing, schedule={"cycles": 1}, engine={"micro_batch": 1}), {"h0": 1.0})
+    machine.run()
+    stopped = [t for t in machine.trace if t.startswith("stop ")]
+    assert len(stopped) == 4
+    assert stopped[0] == "stop c1i1m1 3 saved"
+    assert [c.id for c in machine.state.candidates.values() if c.scores] == ["h0"]
+    assert not [b for b in machine.batches if b.startswith("c001/harness/c1i1m1/") and not b.endswith("b0000")]
+
+
+def test_a_stopped_tree_is_a_duplicate_when_it_is_proposed_again() -> None:
+    racing = {"acceptance": "racing", "acceptance_options": {"block": 1}}
+    machine = Machine(config(search=racing, schedule={"cycles": 1}, engine={"micro_batch": 1}), {"h0": 1.0})
+    while not [t for t in machine.trace if t.startswith("stop ")]:
+        machine.step()
+    machine.record(
+        ev.HarnessProposed(
+            candidate="twin", tree="t-c1i1m1", parents=["h0"], proposer="test", cycle=1, iteration=1,
+        )
+    )  # fmt: skip
+    machine.run()
+    assert not [b for b in machine.batches if "twin" in b]
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_an_acceptance_waits_for_a_reviewer_whose_answer_holds(approved: bool) -> None:
+    machine = Machine(config(search={"approve": "human"}, schedule={"cycles": 1}), {"c1i2m1": 1.0})
+    machine.run()
+    assert d.decide(machine.state, machine.config) == d.AwaitApproval("c1i2m1")
+    machine.record(ev.ApprovalGiven(candidate="other", approved=True), "control/approval/0", "control")
+    machine.step()
+    assert d.decide(machine.state, machine.config) == d.AwaitApproval("c1i2m1"), "the answer to another one is refused"
+    machine.record(ev.ApprovalGiven(candidate="c1i2m1", approved=approved), "control/approval/1", "control")
+    machine.run()
+    assert machine.state.status == "completed"
+    assert machine.state.accepted == ("c1i2m1" if approved else "h0")
+    assert machine.state.interventions
+
+
+def test_a_guarded_candidate_is_not_accepted_whatever_its_score() -> None:
+    machine = Machine(config(schedule={"cycles": 1}), {"c1i2m1": 1.0})
+    while "score c1i2m1 2" not in machine.trace:
+        machine.step()
+    machine.record(ev.CandidateGuarded(candidate="c1i2m1", cycle=1, reason="turns"))
+    machine.run()
+    assert machine.state.accepted == "h0"

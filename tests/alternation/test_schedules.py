@@ -123,8 +123,8 @@ def test_a_harness_phase_ends_when_the_best_is_two_iterations_old(best: list[flo
 
 
 def test_a_harness_phase_follows_its_archive() -> None:
-    """Incoming 0; round 1 brings 0.3, round 2 brings 0.5, rounds 3 and 4 nothing better."""
-    scores = {"c1i1m1": 0.3, "c1i2m2": 0.5, "c1i3m1": 0.5, "c1i4m1": 0.2}
+    """Incoming 0; round 1 brings 0.25, round 2 brings 0.5, rounds 3 and 4 nothing better."""
+    scores = {"c1i1m1": 0.25, "c1i2m2": 0.5, "c1i3m1": 0.5, "c1i4m1": 0.25}
     machine = Remembering(adaptive(), scores)
     machine.run()
     assert [e for e in machine.trace if e.startswith("propose")] == [

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.stored_logs import SAMPLES, stored_run
@@ -11,6 +12,7 @@ from whale.events import fold
 from whale.events.types import EVENT_TYPES, RunStarted
 
 LOGS = sorted(SAMPLES.glob("run_v*.jsonl.gz"))
+TYPES = sorted(SAMPLES.glob("types_v*.jsonl"))
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.name)
@@ -48,10 +50,15 @@ def test_the_first_version_of_run_started_had_a_field_that_is_gone() -> None:
     assert isinstance(next(iter(log.read())).event, RunStarted)
 
 
-def test_the_newest_sample_has_every_type_of_event_at_its_current_version() -> None:
-    """A type that changes or is new needs another sample: `python tests/events/samples/make.py`."""
-    found = {row.type: row.schema_version for row in stored_run(LOGS[-1]).rows()}
-    assert found == {name: cls.schema_version for name, cls in EVENT_TYPES.items()}
+def test_an_event_of_every_type_as_it_was_written_reads_as_the_same_for_ever() -> None:
+    """A type that is new or changes needs another file: `python -m tests.events.samples.types N`."""
+    for path in TYPES:
+        expected = json.loads(path.with_name(path.name.replace(".jsonl", ".json")).read_text())
+        read = {r.type: msgspec.to_builtins(r.event) for r in stored_run(path).read()}
+        for name, data in expected.items():
+            assert {field: read[name][field] for field in data} == data, f"{path.name}: {name}"
+    newest = {row.type: row.schema_version for row in stored_run(TYPES[-1]).rows()}
+    assert newest == {name: cls.schema_version for name, cls in EVENT_TYPES.items()}
 
 
 if __name__ == "__main__":

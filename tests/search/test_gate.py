@@ -77,6 +77,42 @@ def test_the_prompt_space_allows_prompts_only(files: dict[str, bytes]) -> None:
     assert outside_space(LOOKUP_TREE | {SYSTEM: b"Else."}, LOOKUP_TREE, "prompts") is None
 
 
+H0 = LOOKUP_TREE | {"prompts/__init__.py": b"", "prompts/user.md": b"{question}"}
+
+
+@pytest.mark.parametrize(
+    ("change", "valid"),
+    [
+        ({SYSTEM: b"Another text."}, True),
+        ({SYSTEM: "Ein schöner Text – 漢字.".encode()}, True),
+        ({"prompts/user.md": b""}, True),
+        ({"harness.py": LOOKUP_TREE["harness.py"].replace(b"passages = 1", b"passages = 2")}, False),
+        ({"harness.py": LOOKUP_TREE["harness.py"].replace(b"# how many", b"# how  many")}, False),
+        ({"harness.py": LOOKUP_TREE["harness.py"] + "# \u200b".encode()}, False),
+        ({"harness.py": LOOKUP_TREE["harness.py"].replace(b"\n", b"\r\n")}, False),
+        ({"examples.json": b"[]"}, False),
+        ({"prompts/__init__.py": b"import os"}, False),
+        ({"prompts/helper.py": b""}, False),
+        ({"__init__.py": b""}, False),
+        ({"prompts/\u0455ystem.md": b"x"}, False),
+        ({"prompts/../harness.py": b"x"}, False),
+        ({"Prompts/system.md": b"x"}, False),
+        ({"prompts/system.md/x": b"x"}, False),
+        ({"prompts/new/system.md": b"x"}, False),
+    ],
+)
+def test_the_prompt_space_has_no_way_round(change: dict[str, bytes], valid: bool) -> None:
+    """A text that a harness reads may change; whatever could be code, or is another file, may not."""
+    assert change.keys() - H0.keys() or any(H0[path] != content for path, content in change.items())
+    reason = gate(H0 | change, base=H0, space="prompts", check_source=lambda _: None, leak=lambda _: None)
+    assert (reason is None) == valid, reason
+
+
+def test_the_prompt_space_takes_no_renamed_file() -> None:
+    moved = {path.replace(SYSTEM, "prompts/system.txt"): content for path, content in H0.items()}
+    assert outside_space(moved, H0, "prompts") is not None
+
+
 def test_a_leak_is_found_in_any_file_and_in_a_path() -> None:
     def leak(text: str) -> str | None:
         return "holds a test answer" if "secret" in text else None
@@ -122,7 +158,7 @@ def test_the_scripted_proposer_plays_its_script() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("mutations", {}, "known: mutation, scripted"),
+        ("mutations", {}, "known: anthropic, mutation, openai, scripted"),
         ("mutation", {"temperature": 1}, "temperature"),
         ("mutation", {"pair_probability": 2.0}, "0..1"),
     ],

@@ -1,7 +1,7 @@
 """Answers to control requests: a pure function of the state and the request."""
 
 from whale.alternation.schedule import another_round
-from whale.alternation.state import State
+from whale.alternation.state import State, waits_for_review
 from whale.config import Config
 from whale.events import types as ev
 
@@ -39,6 +39,15 @@ def answer(state: State, config: Config, key: str, request: ev.Event) -> ev.Cont
                 return handled(kind, "nothing to do", f"{candidate} is the accepted harness")
             when = "now" if state.phase is None else f"when the {state.phase} phase of cycle {state.cycle} ends"
             return handled(kind, "scheduled", f"{candidate} takes effect {when}")
+        case ev.ApprovalGiven(candidate=candidate, approved=approved):
+            waiting = waits_for_review(state)
+            if config.search.approve != "human":
+                return handled("approve", "refused", 'this run does not wait for a reviewer: approve is not "human"')
+            if waiting is None:
+                return handled("approve", "refused", "no acceptance waits for an answer")
+            if candidate != waiting:
+                return handled("approve", "refused", f"what waits for an answer is {waiting}, not {candidate}")
+            return handled("approve", "approved" if approved else "declined", candidate)
         case ev.ProposalSubmitted(title=title):
             if done:
                 return handled("propose", "refused", "the run is complete: `whale extend` it first")

@@ -5,9 +5,10 @@ harness phase of I iterations on a fresh archive {incoming harness}, an evaluati
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
-from whale.alternation import schedule, units
-from whale.alternation.state import State
+from whale.alternation import judging, schedule, units
+from whale.alternation.state import State, waits_for_review
 from whale.alternation.units import MicroBatch, Unit
 from whale.config import Config, config_from
 from whale.domains.base import Split
@@ -104,6 +105,32 @@ class CompleteScore:
 
 
 @dataclass(frozen=True, slots=True)
+class StopScore:
+    """The acceptance rule ends this scoring: the candidate cannot win."""
+
+    candidate: str
+    iteration: int
+    saved: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteRescore:
+    """Another scoring covers all of D_harness: record it."""
+
+    candidate: str
+    replicate: int
+    purpose: Literal["noise", "rule"]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitApproval:
+    """The rule accepts this harness, and a reviewer has not answered yet."""
+
+    candidate: str
+
+
+@dataclass(frozen=True, slots=True)
 class CompleteIteration:
     """Every candidate of the iteration has its outcome."""
 
@@ -111,8 +138,13 @@ class CompleteIteration:
 
 
 @dataclass(frozen=True, slots=True)
+class Judge:
+    """Let the acceptance rule decide."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settle:
-    """The harness phase's acceptance decision."""
+    """Carry out the rule's decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +174,8 @@ class Finish:
 
 Command = (
     Handle | Wait | ProposeInitial | Commit | CommitAcceptance | Validate | RunBatch | Train | SaveCheckpoint
-    | Propose | CompleteScore | CompleteIteration | Settle | CompleteEvaluation | Append | Finish
+    | Propose | CompleteScore | StopScore | CompleteRescore | CompleteIteration | Judge | AwaitApproval | Settle
+    | CompleteEvaluation | Append | Finish
 )  # fmt: skip
 
 
@@ -290,10 +323,38 @@ def _weight_phase(state: State, config: Config) -> Command:
     )
 
 
+def _scoring_unit(state: State, config: Config, candidate: str, replicate: int = 0) -> Unit:
+    races = judging.rule_of(config).look(state.splits["harness"]) > 0
+    return units.scoring_unit(
+        config, state.splits["harness"], state.cycle, candidate, state.weights,
+        archive=state.archive_cycle, replicate=replicate, shuffled=races,
+    )  # fmt: skip
+
+
 def _score(state: State, config: Config, candidate: str, iteration: int) -> Command:
-    n, archive = state.splits["harness"], state.archive_cycle
-    unit = units.scoring_unit(config, n, state.cycle, candidate, state.weights, archive)
+    unit = _scoring_unit(state, config, candidate)
+    if judging.rule_of(config).look(state.splits["harness"]) > 0 and iteration and state.batches:
+        reason = judging.early_stop(state, config, unit)
+        if reason is not None:
+            paid = sum(len(batch.outcomes) for batch in state.batches.values())
+            return StopScore(candidate, iteration, unit.rollouts - paid, reason)
     return _next_batch(state, unit) or CompleteScore(candidate, iteration)
+
+
+def _rescore(
+    state: State, config: Config, candidate: str, replicate: int, purpose: Literal["noise", "rule"]
+) -> Command:
+    unit = _scoring_unit(state, config, candidate, replicate)
+    return _next_batch(state, unit) or CompleteRescore(candidate, replicate, purpose)
+
+
+def _judgement(state: State, config: Config) -> Command:
+    """After the last iteration: what the rule wants to know, its decision, a reviewer's, the end."""
+    if state.verdict is None:
+        wish = judging.rule_of(config).more(judging.board_of(state, config))
+        return _rescore(state, config, wish.candidate, wish.replicate, "rule") if wish else Judge()
+    waiting = waits_for_review(state)
+    return AwaitApproval(waiting) if waiting else Settle()
 
 
 def _harness_phase(state: State, config: Config) -> Command:
@@ -306,8 +367,10 @@ def _harness_phase(state: State, config: Config) -> Command:
     if state.accepted not in state.phase_scores:
         # The incoming harness first, under the new weights: the phase's archive starts with it.
         return _score(state, config, state.accepted, 0)
+    if config.search.noise_floor and state.noise is None:
+        return _rescore(state, config, state.accepted, 1, "noise")
     if over is not None:
-        return Settle()
+        return _judgement(state, config)
     iteration = state.iteration + 1
     if not state.iteration_candidates:
         return Propose(cycle, iteration)
@@ -319,15 +382,16 @@ def _harness_phase(state: State, config: Config) -> Command:
         command = _gates(state, config, candidate)
         if command:
             return command
-        if state.candidates[candidate].valid and candidate not in state.phase_scores:
+        done = candidate in state.phase_scores or candidate in state.phase_stopped
+        if state.candidates[candidate].valid and not done:
             return _score(state, config, candidate, iteration)
     return CompleteIteration(iteration)
 
 
 def scored_twin(state: State, candidate: str) -> str | None:
-    """Another candidate of this phase with the same tree and a score: content has one score."""
+    """Another candidate of this phase with the same tree that was scored or stopped: content has one score."""
     tree = state.candidates[candidate].tree
-    for scored in state.phase_scores:
+    for scored in (*state.phase_scores, *state.phase_stopped):
         if scored != candidate and state.candidates[scored].tree == tree:
             return scored
     return None

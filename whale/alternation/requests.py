@@ -23,7 +23,14 @@ def append_request(log: EventLog, event: ev.Event) -> str:
     Raises:
         WhaleError: it could not be recorded.
     """
-    kind = type(event).__name__.removesuffix("Requested").removesuffix("Submitted").removesuffix("Added").lower()
+    kind = (
+        type(event)
+        .__name__.removesuffix("Requested")
+        .removesuffix("Submitted")
+        .removesuffix("Added")
+        .removesuffix("Given")
+        .lower()
+    )
     key = f"control/{kind}/{uuid.uuid4().hex[:12]}"
     try:
         log.append("control", [NewEvent(event=event, key=key)], expected_version=None)

@@ -28,11 +28,15 @@ from whale.events import types as ev
 from whale.harness_repo import CommitFacts, HarnessRepo, RepoError
 from whale.rollout.parquet import encode_trajectories
 from whale.rollout.types import Trajectory
+from whale.search.agentic.types import SessionProposer
 from whale.search.types import Proposer
 
 PAUSE_POLL = 0.5
 """Seconds between looks at the log while paused."""
 
+
+_CALLS_AWAY = (ev.PauseRequested, ev.StopRequested)
+"""Requests for which a proposer's session is left; others wait for its end."""
 
 _PAID = (d.RunBatch, d.Train, d.Propose, d.SaveCheckpoint)
 """Commands that cost: the lease is asked for before each."""
@@ -48,7 +52,7 @@ class Runner:
         repo: HarnessRepo,
         domain: Domain,
         config: Config,
-        proposer: Proposer,
+        proposer: Proposer | SessionProposer,
         compute: Compute,
         reporter: Reporter,
         alive: Callable[[], bool],
@@ -68,6 +72,7 @@ class Runner:
         self.interrupted = threading.Event()
         self._files: dict[str, Mapping[str, bytes]] = {}
         self._open_unit = ""
+        self._asked: int | None = None
 
     # --- the log ---
 
@@ -76,6 +81,12 @@ class Runner:
         for recorded in self.log.read(after=self.position):
             self.state = reduce(self.state, recorded)
             self.position = recorded.position
+
+    def asked(self) -> bool:
+        """Whether a control request waits, without folding: other threads may ask."""
+        return any(
+            isinstance(r.event, _CALLS_AWAY) for r in self.log.read(after=self.position) if r.stream == "control"
+        )
 
     def append(self, key: str, event: ev.Event, **meta: Any) -> Recorded:
         """Record one fact and fold it."""
@@ -318,6 +329,26 @@ class Runner:
 
     def _do_CompleteScore(self, command: d.CompleteScore) -> None:
         search_step.complete_score(self, command)
+
+    def _do_StopScore(self, command: d.StopScore) -> None:
+        self.reporter.end()
+        search_step.stop_score(self, command)
+
+    def _do_CompleteRescore(self, command: d.CompleteRescore) -> None:
+        search_step.complete_rescore(self, command)
+
+    def _do_Judge(self, command: d.Judge) -> None:
+        search_step.judge(self, command)
+
+    def _do_AwaitApproval(self, command: d.AwaitApproval) -> None:
+        if self._asked != self.state.acceptance_serial:
+            self._asked = self.state.acceptance_serial
+            name = self.state.name
+            self.reporter.note(
+                f"{command.candidate} waits for a reviewer: `whale diff {name} accepted {command.candidate}`, then "
+                f"`whale approve {name} {command.candidate}` or with --decline"
+            )
+        self.stopping.wait(PAUSE_POLL)
 
     def _do_CompleteIteration(self, command: d.CompleteIteration) -> None:
         search_step.complete_iteration(self, command)

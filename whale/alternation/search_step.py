@@ -7,14 +7,20 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from whale.alternation import decide as d
+from whale.alternation import judging
 from whale.alternation.units import derive_seed
+from whale.alternation.workbench import RunWorkbench
 from whale.events import NewEvent
 from whale.events import types as ev
 from whale.harness.validation import check_source
 from whale.harness_repo import RepoError
 from whale.rollout.parquet import decode_trajectories
-from whale.search.acceptance import acceptance_rule
+from whale.rollout.types import Trajectory
+from whale.search.agentic.types import SessionProposer, Suspended
+from whale.search.archive import ArchiveLimits
+from whale.search.estimates import noise_sd, scoring
 from whale.search.gate import clean, gate
+from whale.search.guards import refusal
 from whale.search.scoring import summarise
 from whale.search.types import Archive, ArchiveEntry, PassedRollout, Proposal
 from whale.search.worked_examples import passed_rollout
@@ -66,15 +72,38 @@ def propose(runner: "Runner", command: d.Propose) -> None:
     state, cycle, iteration = runner.state, command.cycle, command.iteration
     started = time.monotonic()
     count = runner.config.search.candidates
-    proposals = list(
-        runner.proposer.propose(
-            archive(runner),
-            count=count,
-            seed=derive_seed(runner.config.seed, "propose", cycle, iteration),
+    seed = derive_seed(runner.config.seed, "propose", cycle, iteration)
+    ended: ev.ProposerSessionEnded | None = None
+    if isinstance(runner.proposer, SessionProposer):
+        try:
+            result = runner.proposer.session(
+                archive(runner),
+                RunWorkbench(runner, cycle, iteration),
+                count=count,
+                seed=seed,
+                cycle=cycle,
+                iteration=iteration,
+            )
+        except Suspended:
+            return  # decided again once the request is answered, from the recorded replies
+        proposals = list(result.proposals)[:count]
+        ended = ev.ProposerSessionEnded(
             cycle=cycle,
             iteration=iteration,
+            outcome=result.outcome,
+            proposed=len(proposals),
+            turns=result.turns,
+            tool_calls=result.tool_calls,
+            input_tokens=result.usage.input + result.usage.cache_read + result.usage.cache_write,
+            output_tokens=result.usage.output,
+            dollars=result.dollars,
+            artifact=runner.folder.artifacts.put(result.transcript),
         )
-    )[:count]
+    else:
+        proposals = list(
+            runner.proposer.propose(archive(runner), count=count, seed=seed, cycle=cycle, iteration=iteration)
+        )[:count]
+    state = runner.state
     known = {candidate.tree: candidate.id for candidate in state.candidates.values()}
     events: list[NewEvent] = []
     problems: list[str] = []
@@ -115,18 +144,19 @@ def propose(runner: "Runner", command: d.Propose) -> None:
             key,
         )
     if len(proposals) < count:
-        problems.append(f"the proposer made {len(proposals)} of {count} candidates")
-    if events:
-        runner.append_all(events)
-        for new in events:
-            event = new.event
-            assert isinstance(event, ev.HarnessProposed)
-            runner.reporter.note(f"{event.candidate}: {event.title}")
-    else:
-        runner.append(
-            f"c{cycle:03d}/harness/i{iteration:02d}/completed",
-            _iteration_event(runner, iteration, "; ".join(problems)),
-        )
+        why = f" ({ended.outcome})" if ended else ""
+        problems.append(f"the proposer made {len(proposals)} of {count} candidates{why}")
+    key = f"c{cycle:03d}/harness/i{iteration:02d}"
+    told = list(events)
+    if not events:
+        event = _iteration_event(runner, iteration, "; ".join(problems))
+        events.append(NewEvent(event=event, key=f"{key}/completed"))
+    if ended is not None:
+        events.append(NewEvent(event=ended, key=f"{key}/session"))
+    runner.append_all(events)
+    for new in told:
+        assert isinstance(new.event, ev.HarnessProposed)
+        runner.reporter.note(f"{new.event.candidate}: {new.event.title}")
     for problem in problems:
         runner.reporter.note(problem)
 
@@ -147,7 +177,18 @@ def human_proposal(runner: "Runner", submitted: ev.ProposalSubmitted) -> Proposa
 def archive(runner: "Runner") -> Archive:
     """What the proposer may see: harnesses with their scores, training tasks, passed D_weight rollouts."""
     tasks = {task.id: task.public for split in ("weight", "harness") for task in runner.compute.tasks[split]}
-    return Archive(tuple(entries(runner)), tuple(_passed(runner)), tasks)
+    shown = {candidate: _trajectories(runner, candidate) for candidate in runner.state.phase_artifacts}
+    return Archive(tuple(entries(runner)), tuple(_passed(runner)), tasks, shown)
+
+
+def _trajectories(runner: "Runner", candidate: str) -> tuple[Trajectory, ...]:
+    """The first rollouts of a candidate's scoring in this phase: D_harness, training tasks."""
+    found: list[Trajectory] = []
+    for artifact in runner.state.phase_artifacts[candidate]:
+        if len(found) >= ArchiveLimits().trajectories:
+            break
+        found += decode_trajectories(runner.folder.artifacts.get(artifact))
+    return tuple(found[: ArchiveLimits().trajectories])
 
 
 def entries(runner: "Runner") -> list[ArchiveEntry]:
@@ -158,7 +199,8 @@ def entries(runner: "Runner") -> list[ArchiveEntry]:
     for candidate_id in order:
         candidate = state.candidates[candidate_id]
         current = state.phase_scores.get(candidate_id)
-        score = current or (candidate.scores[-1] if candidate.scores else None)
+        stopped = state.phase_stopped.get(candidate_id)
+        score = current or (candidate.scores[-1] if candidate.scores and stopped is None else None)
         result.append(
             ArchiveEntry(
                 candidate=candidate.id,
@@ -175,7 +217,7 @@ def entries(runner: "Runner") -> list[ArchiveEntry]:
                 title=candidate.title,
                 hypothesis=candidate.hypothesis,
                 axis=candidate.axis,
-                reason=candidate.reason,
+                reason=candidate.reason or (f"its scoring was ended: {stopped.reason}" if stopped else ""),
                 mean_turns=score.mean_turns if score else 0.0,
             )
         )
@@ -214,12 +256,66 @@ def complete_score(runner: "Runner", command: d.CompleteScore) -> None:
         iteration=command.iteration,
         **asdict(score),
     )
-    runner.append(f"c{state.cycle:03d}/harness/{candidate.id}/scored", event)
+    key = f"c{state.cycle:03d}/harness/{candidate.id}"
+    facts = [NewEvent(event=event, key=f"{key}/scored")]
+    if command.iteration and state.accepted is not None and state.accepted in state.phase_outcomes:
+        own = state.phase_outcomes[state.accepted]
+        groups = {task.id: task.group for task in runner.compute.tasks["harness"]}
+        reason = refusal(runner.config.search.guards, (summarise(own), own), (score, outcomes), groups)
+        if reason is not None:
+            guarded = ev.CandidateGuarded(candidate=candidate.id, cycle=state.cycle, reason=reason)
+            facts.append(NewEvent(event=guarded, key=f"{key}/guarded"))
+            runner.reporter.note(f"{candidate.id} will not be accepted: {reason}")
+    runner.append_all(facts)
     runner.repo.record_score(candidate.id, score_note(event))
     runner.reporter.note(
         f"{candidate.id}: {score.score:.3f} [{score.low:.3f}, {score.high:.3f}], n = {score.n}"
         + (" (incoming)" if command.iteration == 0 else "")
     )
+
+
+def stop_score(runner: "Runner", command: d.StopScore) -> None:
+    """What was paid is kept; the candidate has no score."""
+    state = runner.state
+    outcomes = [outcome for batch in state.batches.values() for outcome in batch.outcomes]
+    event = ev.CandidateStopped(
+        candidate=command.candidate,
+        tree=state.candidates[command.candidate].tree,
+        weights=state.weights,
+        cycle=state.cycle,
+        iteration=command.iteration,
+        n=len(outcomes),
+        passed=sum(outcome.reward for outcome in outcomes),
+        saved=command.saved,
+        reason=command.reason,
+    )
+    runner.append(f"c{state.cycle:03d}/harness/{command.candidate}/stopped", event)
+    runner.reporter.note(f"{command.candidate} is stopped: {command.reason}")
+
+
+def complete_rescore(runner: "Runner", command: d.CompleteRescore) -> None:
+    """Another scoring is complete: how far it lies from the first one is the noise."""
+    state = runner.state
+    outcomes = [outcome for batch in state.batches.values() for outcome in batch.outcomes]
+    score = summarise(outcomes)
+    noise = noise_sd(scoring(state.phase_outcomes[command.candidate]), scoring(outcomes))
+    event = ev.CandidateRescored(
+        candidate=command.candidate,
+        tree=state.candidates[command.candidate].tree,
+        weights=state.weights,
+        cycle=state.cycle,
+        replicate=command.replicate,
+        purpose=command.purpose,
+        n=score.n,
+        passed=score.passed,
+        score=score.score,
+        low=score.low,
+        high=score.high,
+        noise=noise,
+    )
+    runner.append(f"c{state.cycle:03d}/harness/{command.candidate}/r{command.replicate}/scored", event)
+    told = f", noise floor {noise:.4f}" if command.purpose == "noise" else ""
+    runner.reporter.note(f"{command.candidate} again: {score.score:.3f} [{score.low:.3f}, {score.high:.3f}]{told}")
 
 
 def score_note(event: ev.CandidateScored) -> dict[str, object]:
@@ -252,6 +348,8 @@ def _iteration_event(runner: "Runner", iteration: int, note: str) -> ev.Iteratio
     for candidate in state.iteration_candidates:
         if candidate in state.phase_scores:
             outcomes[candidate] = "scored"
+        elif candidate in state.phase_stopped:
+            outcomes[candidate] = "stopped"
         elif d.scored_twin(state, candidate):
             outcomes[candidate] = "duplicate"
         else:
@@ -267,33 +365,45 @@ def _iteration_event(runner: "Runner", iteration: int, note: str) -> ev.Iteratio
     )
 
 
-def settle(runner: "Runner", command: d.Settle) -> None:
-    """The acceptance rule over the phase's archive; the fold then asks for the commit."""
+def judge(runner: "Runner", command: d.Judge) -> None:
+    """The acceptance rule over the phase's board."""
     state = runner.state
-    incoming = state.accepted
+    rule = judging.rule_of(runner.config)
+    decision = rule.judge(judging.board_of(state, runner.config))
+    event = ev.AcceptanceJudged(cycle=state.cycle, rule=rule.name, noise=state.noise, **asdict(decision))
+    runner.append(f"c{state.cycle:03d}/harness/judged", event)
+    figures = ""
+    if decision.gain is not None and decision.corrected is not None:
+        figures = (
+            f"; {decision.challenger}: {decision.gain:+.4f} [{decision.low:+.4f}, {decision.high:+.4f}], "
+            f"{decision.corrected:+.4f} without the winner's curse"
+        )
+    verb = "accepts" if decision.accepted else "retains"
+    runner.reporter.note(f"{rule.name} {verb} {decision.candidate}: {decision.reason}{figures}")
+
+
+def settle(runner: "Runner", command: d.Settle) -> None:
+    """Carry out the verdict; the fold then asks for the commit."""
+    state = runner.state
+    incoming, verdict = state.accepted, state.verdict
     assert incoming is not None
-    coverage = state.splits["harness"] * runner.config.search.rollouts_per_task
-    decision = acceptance_rule(runner.config.search.acceptance).decide(
-        entries(runner), incoming=incoming, coverage=coverage, barred=state.barred
-    )
+    assert verdict is not None
     cycle = state.cycle
-    scored = state.phase_scores[decision.candidate]
-    if decision.accepted:
+    if verdict.accepted and state.approved is not False:
+        scored = state.phase_scores[verdict.candidate]
         runner.append(
             f"c{cycle:03d}/harness/settled",
             ev.HarnessAccepted(
                 cycle=cycle,
-                candidate=decision.candidate,
+                candidate=verdict.candidate,
                 tree=scored.tree,
                 previous=incoming,
                 score=scored.score,
                 incoming_score=state.phase_scores[incoming].score,
             ),
         )
-        runner.reporter.note(f"accepted {decision.candidate}: {decision.reason}")
+        runner.reporter.note(f"accepted {verdict.candidate}")
     else:
-        runner.append(
-            f"c{cycle:03d}/harness/settled",
-            ev.HarnessRetained(cycle=cycle, candidate=incoming, score=scored.score),
-        )
-        runner.reporter.note(f"retained {incoming}: {decision.reason}")
+        score = state.phase_scores[incoming].score
+        runner.append(f"c{cycle:03d}/harness/settled", ev.HarnessRetained(cycle=cycle, candidate=incoming, score=score))
+        runner.reporter.note(f"retained {incoming}")

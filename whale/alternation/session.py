@@ -11,6 +11,7 @@ import tomli_w
 
 from whale.alternation.compute import Compute
 from whale.alternation.decide import config_of
+from whale.alternation.judging import rule_of
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.runner import Runner, fold_all
@@ -23,7 +24,7 @@ from whale.errors import ConflictError, UsageError, WhaleError
 from whale.events import EventLog, NewEvent
 from whale.events import types as ev
 from whale.harness_repo import HarnessRepo, RepoError
-from whale.search.acceptance import acceptance_rule
+from whale.search.agentic.types import SessionProposer
 from whale.search.registry import proposer as load_proposer
 
 MIN_FREE_BYTES = 512 * 2**20
@@ -124,7 +125,7 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
     try:
         state = fold_all(log)
         config = load_config(folder.config_file) if state.status == "new" else config_of(state)
-        acceptance_rule(config.search.acceptance)
+        rule_of(config)
         proposer = load_proposer(config.search.proposer, config.search.options)
         domain = load_domain(config.domain, config.domain_options)
         fingerprint = domain.fingerprint()
@@ -137,6 +138,8 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
         require_machine(folder.path, config)
         if state.status not in ("new", "completed"):
             preflight(domain)  # of a new run before its folder was made
+        if isinstance(proposer, SessionProposer):
+            proposer.preflight()
         folder.artifacts.clean()
         compute = Compute(config, folder, domain, reporter)
         compute.checkpoints.clean()

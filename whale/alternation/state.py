@@ -118,11 +118,30 @@ class State:
     batches: Mapping[str, ev.RolloutsRecorded] = field(default_factory=dict)
     phase_scores: Mapping[str, ev.CandidateScored] = field(default_factory=dict)
     phase_outcomes: Mapping[str, tuple[ev.Outcome, ...]] = field(default_factory=dict)
+    phase_artifacts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Artifacts of a candidate's first scoring, whole or stopped."""
+    phase_stopped: Mapping[str, ev.CandidateStopped] = field(default_factory=dict)
+    phase_rescored: Mapping[str, tuple[tuple[ev.Outcome, ...], ...]] = field(default_factory=dict)
+    """Outcomes of a candidate's further scorings: replicate 1, 2, ..."""
+    rule_rescored: int = 0
+    """Rollouts of the phase that an acceptance rule asked for beyond the first scorings."""
+    guarded: Mapping[str, str] = field(default_factory=dict)
+    """Candidates that a guard refuses in this phase, and why."""
+    noise: float | None = None
+    """The noise floor, once it is measured: SD of one score."""
+    verdict: ev.AcceptanceJudged | None = None
+    """What the rule decided in this phase."""
+    approved: bool | None = None
+    """A reviewer's answer to it."""
     settled: bool = False
     """The harness phase's acceptance decision is made."""
     mined: tuple[tuple[str, str], ...] = ()
     """(artifact, candidate) of the newest D_weight batches in which something passed."""
     # results
+    session_turns: int = 0
+    """Replies of the open proposer session that are recorded."""
+    proposer_tokens: int = 0
+    proposer_dollars: float = 0.0
     steps: tuple[ev.StepTrained, ...] = ()
     evaluations: tuple[ev.Evaluated, ...] = ()
     totals: Mapping[str, Totals] = field(default_factory=dict)
@@ -150,6 +169,14 @@ class State:
     def accepted_tree(self) -> str:
         """Tree of the accepted harness."""
         return self.candidates[self.accepted].tree if self.accepted else ""
+
+
+def waits_for_review(state: State) -> str | None:
+    """The candidate that the rule accepts and a reviewer has not answered, in a run with `approve = "human"`."""
+    verdict = state.verdict
+    if verdict is None or not verdict.accepted or state.settled or state.approved is not None:
+        return None
+    return verdict.candidate if state.config.get("search", {}).get("approve") == "human" else None
 
 
 def reduce(state: State, recorded: Any) -> State:
@@ -238,12 +265,24 @@ def _validated(state: State, event: ev.HarnessValidated) -> State:
     return replace(state, batches={})
 
 
+def _without_archive(state: State) -> State:
+    return replace(
+        state,
+        phase_scores={},
+        phase_outcomes={},
+        phase_artifacts={},
+        phase_stopped={},
+        phase_rescored={},
+        archive_cycle=0,
+    )
+
+
 def _phase_started(state: State, event: ev.PhaseStarted) -> State:
     new_cycle = event.cycle != state.cycle
     if event.phase == "harness" and not state.archive_cycle:
         # A fresh archive, since scores count only under the current weights; where no weights were trained
         # in between (harness-only, stagewise), the search goes on in the archive that is there.
-        state = replace(state, phase_scores={}, phase_outcomes={}, archive_cycle=event.cycle)
+        state = replace(_without_archive(state), archive_cycle=event.cycle)
     return replace(
         state,
         cycle=event.cycle,
@@ -253,6 +292,11 @@ def _phase_started(state: State, event: ev.PhaseStarted) -> State:
         iteration=0,
         iteration_candidates=(),
         batches={},
+        rule_rescored=0,
+        guarded={},
+        verdict=None,
+        approved=None,
+        session_turns=0,
         settled=False,
     )
 
@@ -260,6 +304,9 @@ def _phase_started(state: State, event: ev.PhaseStarted) -> State:
 def _rollouts(state: State, event: ev.RolloutsRecorded) -> State:
     totals = state.totals.get(event.purpose, Totals()).plus(event.outcomes)
     mined = state.mined
+    if event.purpose == "try":
+        # A trial inside a proposer's session: paid, and part of no unit that a decision waits for.
+        return replace(state, totals={**state.totals, event.purpose: totals})
     if event.purpose == "train" and any(outcome.reward > 0 for outcome in event.outcomes):
         mined = (*mined, (event.artifact, event.candidate))[-MINED_BATCHES:]
     return replace(
@@ -305,7 +352,57 @@ def _scored(state: State, event: ev.CandidateScored) -> State:
         batches={},
         phase_scores={**state.phase_scores, event.candidate: event},
         phase_outcomes={**state.phase_outcomes, event.candidate: outcomes},
+        phase_artifacts={**state.phase_artifacts, event.candidate: _artifacts(state)},
     )
+
+
+def _artifacts(state: State) -> tuple[str, ...]:
+    return tuple(batch.artifact for batch in state.batches.values())
+
+
+def _stopped(state: State, event: ev.CandidateStopped) -> State:
+    outcomes = tuple(outcome for batch in state.batches.values() for outcome in batch.outcomes)
+    return replace(
+        state,
+        batches={},
+        phase_stopped={**state.phase_stopped, event.candidate: event},
+        phase_outcomes={**state.phase_outcomes, event.candidate: outcomes},
+        phase_artifacts={**state.phase_artifacts, event.candidate: _artifacts(state)},
+    )
+
+
+def _rescored(state: State, event: ev.CandidateRescored) -> State:
+    outcomes = tuple(outcome for batch in state.batches.values() for outcome in batch.outcomes)
+    there = state.phase_rescored.get(event.candidate, ())
+    return replace(
+        state,
+        batches={},
+        phase_rescored={**state.phase_rescored, event.candidate: (*there, outcomes)},
+        rule_rescored=state.rule_rescored + (event.n if event.purpose == "rule" else 0),
+        noise=event.noise if event.purpose == "noise" else state.noise,
+    )
+
+
+def _guarded(state: State, event: ev.CandidateGuarded) -> State:
+    return replace(state, guarded={**state.guarded, event.candidate: event.reason})
+
+
+def _judged(state: State, event: ev.AcceptanceJudged) -> State:
+    return replace(state, verdict=event, approved=None)
+
+
+def _replied(state: State, event: ev.ProposerReplied) -> State:
+    tokens = event.input_tokens + event.cache_read_tokens + event.cache_write_tokens + event.output_tokens
+    return replace(
+        state,
+        session_turns=event.turn,
+        proposer_tokens=state.proposer_tokens + tokens,
+        proposer_dollars=state.proposer_dollars + event.dollars,
+    )
+
+
+def _session_ended(state: State, event: ev.ProposerSessionEnded) -> State:
+    return replace(state, session_turns=0)
 
 
 def _iteration(state: State, event: ev.IterationCompleted) -> State:
@@ -386,14 +483,11 @@ def _phase_ended(state: State, event: ev.PhaseEnded) -> State:
 
 def _stage(state: State, event: ev.StageSelected) -> State:
     return replace(
-        state,
+        _without_archive(state),
         stage=event,
         weights=event.weights,
         checkpoint=event.checkpoint,
         untracked_steps=(),
-        phase_scores={},
-        phase_outcomes={},
-        archive_cycle=0,
     )
 
 
@@ -428,6 +522,9 @@ def _handled(state: State, event: ev.ControlHandled) -> State:
             return replace(
                 state, choose=request.candidate, choose_request=event.request, revert_to=None, revert_request=""
             )
+        case "approved" | "declined" if isinstance(request, ev.ApprovalGiven):
+            told = f"cycle {state.cycle}: {request.candidate} {event.outcome} by a reviewer"
+            return replace(state, approved=request.approved, interventions=(*state.interventions, told))
         case "scheduled" if isinstance(request, ev.PhaseStopRequested):
             return replace(state, stop_after_phase=event.request)
         case "queued" if isinstance(request, ev.ProposalSubmitted):
@@ -449,6 +546,12 @@ _HANDLERS: dict[type[ev.Event], Any] = {
     ev.StepTrained: _trained,
     ev.CheckpointSaved: _checkpoint,
     ev.CandidateScored: _scored,
+    ev.CandidateStopped: _stopped,
+    ev.CandidateRescored: _rescored,
+    ev.CandidateGuarded: _guarded,
+    ev.AcceptanceJudged: _judged,
+    ev.ProposerReplied: _replied,
+    ev.ProposerSessionEnded: _session_ended,
     ev.IterationCompleted: _iteration,
     ev.HarnessAccepted: _accepted,
     ev.HarnessRetained: _retained,

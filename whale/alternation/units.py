@@ -112,17 +112,34 @@ def training_unit(
     return _cut(key, "train", "weight", candidate, weights, episodes, config.engine.micro_batch)
 
 
-def scoring_unit(config: Config, n: int, cycle: int, candidate: str, weights: str, archive: int = 0) -> Unit:
+def scoring_unit(
+    config: Config,
+    n: int,
+    cycle: int,
+    candidate: str,
+    weights: str,
+    *,
+    archive: int = 0,
+    replicate: int = 0,
+    shuffled: bool = False,
+) -> Unit:
     """A candidate on all of D_harness; all of an archive meet the same tasks under the same seeds.
 
-    `archive` is the cycle in which the archive began, if that is an earlier one.
+    `archive` is the cycle in which the archive began, if that is an earlier one. `replicate` > 0 is another
+    scoring, under fresh seeds. `shuffled`: in an order drawn for the archive, so that the first tasks of it
+    speak for all, however a domain orders its tasks.
     """
+    began = archive or cycle
+    scoring = ("score", began) if replicate == 0 else ("score", began, "replicate", replicate)
+    order = list(range(n))
+    if shuffled:
+        order.sort(key=lambda task: derive_seed(config.seed, "order", began, task))
     episodes = [
-        Episode(task, sample, derive_seed(config.seed, "score", archive or cycle, task, sample))
-        for task in range(n)
+        Episode(task, sample, derive_seed(config.seed, *scoring, task, sample))
+        for task in order
         for sample in range(config.search.rollouts_per_task)
     ]
-    key = f"c{cycle:03d}/harness/{candidate}"
+    key = f"c{cycle:03d}/harness/{candidate}" + (f"/r{replicate}" if replicate else "")
     return _cut(key, "score", "harness", candidate, weights, episodes, config.engine.micro_batch)
 
 

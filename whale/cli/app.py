@@ -125,6 +125,20 @@ def accept(
 
 
 @app.command(rich_help_panel="Run")
+def approve(
+    run: Run,
+    candidate: Annotated[str, typer.Argument(help="The candidate that waits for a reviewer.")],
+    decline: Annotated[bool, typer.Option("--decline", help="Keep the incoming harness instead.")] = False,
+    why: Annotated[str, typer.Option("--why", help="Your reason, for the log.")] = "",
+    wait: WaitFor = 600.0,
+) -> None:
+    """Answer an acceptance that waits for a reviewer: `approve = "human"` in [search]."""
+    from whale.cli import steer_commands
+
+    steer_commands.approve(run, candidate, decline, why, wait)
+
+
+@app.command(rich_help_panel="Run")
 def note(
     run: Run,
     candidate: Annotated[str, typer.Argument(help="The candidate's id.")],

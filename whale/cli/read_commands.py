@@ -3,7 +3,7 @@
 from typing import Any
 
 from whale.alternation.run_folder import RunFolder, runs_folder
-from whale.alternation.state import State
+from whale.alternation.state import State, waits_for_review
 from whale.cli.output import print_json, print_table
 from whale.errors import WhaleError
 
@@ -28,6 +28,9 @@ def status(run: str | None, json: bool) -> None:
     }.get(state.phase or "", "")
     running = f"runner: process {pid}" if pid else "no runner"
     print(f"{folder.name}: {shown_status(state, pid)}; cycle {state.cycle}, {where}{detail}; {running}")
+    waiting = waits_for_review(state)
+    if waiting:
+        print(f"{waiting} waits for a reviewer: `whale approve {folder.name} {waiting}`")
     if state.revert_to:
         print(f"scheduled: revert to {state.revert_to}")
     print_summary(folder)

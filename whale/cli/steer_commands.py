@@ -106,6 +106,15 @@ def accept(run: str, candidate: str, yes: bool, wait: float) -> None:
         raise WhaleError(f"{folder.name}: {handled.detail}")
 
 
+def approve(run: str, candidate: str, decline: bool, why: str, wait: float) -> None:
+    """Answer the acceptance that waits for a reviewer."""
+    folder = RunFolder.find(run)
+    event = ev.ApprovalGiven(candidate=candidate, approved=not decline, by=user(), note=why)
+    handled = _answer_or_settle(folder, request(folder, event), wait)
+    if handled is not None and handled.outcome == "refused":
+        raise WhaleError(f"{folder.name}: {handled.detail}")
+
+
 def note(run: str, candidate: str, text: str) -> None:
     """Record words on a candidate."""
     folder = RunFolder.find(run)

@@ -7,7 +7,7 @@ from typing import Any
 
 from whale.alternation.decide import selected
 from whale.alternation.run_folder import RunFolder
-from whale.alternation.state import State, Totals
+from whale.alternation.state import State, Totals, waits_for_review
 from whale.events import types as ev
 from whale.search.scoring import PairedGain, paired_interval
 
@@ -108,6 +108,9 @@ def summary(folder: RunFolder) -> dict[str, Any]:
     return {
         "run": folder.name,
         "status": shown_status(state, pid),
+        "waits_for_review": waits_for_review(state),
+        "noise_floor": state.noise,
+        "proposer": {"tokens": state.proposer_tokens, "dollars": state.proposer_dollars},
         "runner": pid,
         "interrupted": state.interrupted,
         "cycle": state.cycle,

@@ -1,104 +1,232 @@
-"""Which harness of the archive is accepted: small exchangeable rules, pure functions of the archive."""
+"""Which harness of a phase is accepted: small exchangeable rules, pure functions of the board."""
 
-from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from whale.errors import UsageError
-from whale.search.types import ArchiveEntry
+from whale.search.board import Board, Contender, Decision, Rescore
+from whale.search.estimates import Scoring
 
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The harness that the next phase runs, and why."""
-
-    candidate: str
-    accepted: bool
-    """False: the incoming harness is retained, and there is no commit."""
-    reason: str
+ALPHA = 0.05
 
 
 class AcceptanceRule(Protocol):
-    """A rule sees the archive in order of scoring and returns one decision."""
+    """A rule may stop a scoring early, ask for more scorings, and then judges."""
 
     @property
     def name(self) -> str:
         """What a config calls it."""
         ...
 
-    def decide(
-        self,
-        entries: Sequence[ArchiveEntry],
-        *,
-        incoming: str,
-        coverage: int,
-        barred: AbstractSet[str] = frozenset(),
-    ) -> Decision:
-        """Choose among `entries`; `coverage` = rollouts that a full score takes, `barred` = tree ids."""
+    def look(self, tasks: int) -> int:
+        """How many of the first `tasks` tasks of a scoring `stop` wants to see; 0: it never stops one."""
+        ...
+
+    def stop(self, partial: Scoring, leader: Scoring) -> str | None:
+        """Why a candidate that is scored on its first tasks cannot win against the leader's full scoring, or None."""
+        ...
+
+    def more(self, board: Board) -> Rescore | None:
+        """The next scoring that the rule needs after the last iteration; None once it can judge."""
+        ...
+
+    def judge(self, board: Board) -> Decision:
+        """The decision; without any contender the incoming harness stays."""
         ...
 
 
-def contenders(
-    entries: Sequence[ArchiveEntry], *, coverage: int, barred: AbstractSet[str] = frozenset()
-) -> list[ArchiveEntry]:
-    """The entries that may be ranked: valid, scored under the current weights, fully covered, not barred."""
-    return [
-        entry
-        for entry in entries
-        if entry.valid is not False
-        and entry.current
-        and entry.score is not None
-        and entry.n >= coverage > 0
-        and entry.tree not in barred
-    ]
+@dataclass(frozen=True, slots=True)
+class _Full:
+    """What rules share that score every candidate in full, once."""
+
+    def look(self, tasks: int) -> int:
+        """Never."""
+        return 0
+
+    def stop(self, partial: Scoring, leader: Scoring) -> str | None:
+        """Never."""
+        return None
+
+    def more(self, board: Board) -> Rescore | None:
+        """Nothing more is needed."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveBest:
+class ArchiveBest(_Full):
     """The paper's rule: the archive's highest score.
 
-    Ties go to fewer turns (as in the public code), then to the incoming harness, then to the earlier one.
+    Ties go to fewer turns (as in the public code), fewer tokens, the incoming harness, the earlier one.
     """
 
     name: str = "archive-best"
 
-    def decide(
-        self,
-        entries: Sequence[ArchiveEntry],
-        *,
-        incoming: str,
-        coverage: int,
-        barred: AbstractSet[str] = frozenset(),
-    ) -> Decision:
-        """Choose the highest score; without any contender the incoming harness stays."""
-        ranked = contenders(entries, coverage=coverage, barred=barred)
-        if not ranked:
-            return Decision(incoming, False, "no harness is fully scored under the current weights")
-        # max returns the first of equals, so that the earlier entry wins a tie that is left.
-        best = max(ranked, key=lambda entry: (entry.score or 0.0, -entry.mean_turns, entry.candidate == incoming))
-        own = next((entry for entry in ranked if entry.candidate == incoming), None)
-        if own is not None and own.tree == best.tree:
-            return Decision(incoming, False, f"nothing beats the incoming harness's {own.score:.4f}")
-        if own is None:
-            return Decision(best.candidate, True, f"{best.score:.4f}; the incoming harness is not ranked")
-        if best.score == own.score:
-            return Decision(
-                best.candidate,
-                True,
-                f"{best.score:.4f} as the incoming harness, with fewer turns "
-                f"({best.mean_turns:.2f} against {own.mean_turns:.2f})",
+    def judge(self, board: Board) -> Decision:
+        """Choose the highest score."""
+        best = _best(board)
+        if isinstance(best, Decision):
+            return best
+        own = board.own
+        assert own is not None
+        better = board.ranked()[0] is best
+        reason = f"{best.score:.4f} against the incoming {own.score:.4f}" if better else _nothing_better(own)
+        if better and best.score == own.score:
+            reason = (
+                f"{best.score:.4f} as the incoming harness, with fewer turns or tokens "
+                f"({best.mean_turns:.2f} turns against {own.mean_turns:.2f})"
             )
-        return Decision(best.candidate, True, f"{best.score:.4f} against the incoming {own.score:.4f}")
+        return verdict(board, best, better, reason, ALPHA / 2)
 
 
-ACCEPTANCE_RULES: dict[str, Callable[[], AcceptanceRule]] = {"archive-best": ArchiveBest}
+@dataclass(frozen=True, slots=True)
+class Paired(_Full):
+    """Accept the best only if its gain on the same tasks lies above zero, for all that were tried.
+
+    One-sided at `alpha`, divided by the number of challengers (Bonferroni): the best of many is tested as one of
+    many. It costs no further rollout.
+    """
+
+    alpha: float = ALPHA
+    name: str = "paired"
+
+    def __post_init__(self) -> None:
+        _check_alpha(self.alpha)
+
+    def judge(self, board: Board) -> Decision:
+        """Test the best against the incoming harness."""
+        best = _best(board)
+        if isinstance(best, Decision):
+            return best
+        alpha = self.alpha / len(board.challengers())
+        gain = board.gain(best, alpha)
+        assert gain is not None
+        told = f"{gain.gain:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}] against the incoming harness"
+        return verdict(board, best, gain.low > 0, told, alpha)
 
 
-def acceptance_rule(name: str) -> AcceptanceRule:
-    """The rule of this name. Raises UsageError for an unknown one."""
+@dataclass(frozen=True, slots=True)
+class Confirm(_Full):
+    """Accept the highest score only if it holds on fresh rollouts.
+
+    The winner and the incoming harness are scored again on the same tasks under new seeds, and that scoring alone
+    decides: chosen by the first, it owes nothing to luck in the second. Where the two are equally good on these
+    tasks, the winner is accepted with probability `alpha` at most.
+    """
+
+    alpha: float = ALPHA
+    rounds: int = 1
+    """Fresh scorings of each of the two."""
+    name: str = "confirm"
+
+    def __post_init__(self) -> None:
+        _check_alpha(self.alpha)
+        if self.rounds < 1:
+            raise ValueError(f"rounds = {self.rounds}: a confirmation takes at least one scoring")
+
+    def more(self, board: Board) -> Rescore | None:
+        """Fresh scorings of the winner and the incoming harness, if another one leads."""
+        best = _best(board)
+        if isinstance(best, Decision) or board.ranked()[0] is not best:
+            return None
+        own = board.own
+        assert own is not None
+        for replicate in range(1, self.rounds + 1):
+            for contender in (best, own):
+                if len(contender.scorings) <= replicate:
+                    return Rescore(contender.candidate, replicate)
+        return None
+
+    def judge(self, board: Board) -> Decision:
+        """Judge by the fresh scorings."""
+        best = _best(board)
+        if isinstance(best, Decision):
+            return best
+        own = board.own
+        assert own is not None
+        if board.ranked()[0] is not best:
+            return verdict(board, best, False, _nothing_better(own), self.alpha)
+        fresh = Board(
+            tuple(
+                Contender(c.candidate, c.tree, c.scorings[1 : 1 + self.rounds], c.mean_turns, c.mean_tokens)
+                for c in (own, best)
+            ),
+            board.incoming,
+            board.samples,
+        )
+        gain = fresh.gain(fresh.contenders[1], self.alpha, self.rounds)
+        assert gain is not None
+        reason = (
+            f"on fresh rollouts {gain.gain:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}] "
+            f"(first scoring: {best.score - own.score:+.4f})"
+        )
+        # Chosen by other rollouts than these, the fresh gain has no winner's curse to take off.
+        return Decision(
+            best.candidate if gain.low > 0 else board.incoming,
+            gain.low > 0,
+            reason,
+            best.candidate,
+            gain.gain,
+            gain.low,
+            gain.high,
+            gain.gain,
+        )
+
+
+def _best(board: Board) -> Contender | Decision:
+    """The best challenger; or the decision where there is nothing to compare."""
+    challengers = board.challengers()
+    if not challengers:
+        own = board.own
+        reason = _nothing_better(own) if own else "no harness is fully scored under the current weights"
+        return Decision(board.incoming, False, reason)
+    if board.own is None:
+        best = challengers[0]
+        return Decision(best.candidate, True, f"{best.score:.4f}; the incoming harness is not ranked", best.candidate)
+    return challengers[0]
+
+
+def _nothing_better(own: Contender) -> str:
+    return f"nothing beats the incoming harness's {own.score:.4f}"
+
+
+def verdict(board: Board, best: Contender, accepted: bool, reason: str, alpha: float, scorings: int = 1) -> Decision:
+    """The decision on the best challenger with its figures, each bound at `alpha`."""
+    gain = board.gain(best, alpha, scorings)
+    assert gain is not None
+    return Decision(
+        best.candidate if accepted else board.incoming,
+        accepted,
+        reason,
+        best.candidate,
+        gain.gain,
+        gain.low,
+        gain.high,
+        board.corrected(gain.gain, scorings),
+    )
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0 < alpha < 0.5:
+        raise ValueError(f"alpha = {alpha}: must lie between 0 and 0.5")
+
+
+def acceptance_rule(name: str, options: Mapping[str, Any] | None = None) -> AcceptanceRule:
+    """The rule of this name with its options. Raises UsageError for an unknown name or option."""
+    from whale.search.racing import Racing
+
+    rules: dict[str, Callable[..., AcceptanceRule]] = {
+        "archive-best": ArchiveBest,
+        "paired": Paired,
+        "confirm": Confirm,
+        "racing": Racing,
+    }
+    if name not in rules:
+        known = ", ".join(sorted(rules))
+        raise UsageError(f"unknown acceptance rule {name!r} in [search] acceptance; known: {known}")
     try:
-        return ACCEPTANCE_RULES[name]()
-    except KeyError:
-        known = ", ".join(sorted(ACCEPTANCE_RULES))
-        raise UsageError(f"unknown acceptance rule {name!r} in [search] acceptance; known: {known}") from None
+        if "name" in (options or {}):
+            raise TypeError("the name is not an option")
+        return rules[name](**(options or {}))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"bad acceptance_options for {name!r} in [search]: {error}") from None

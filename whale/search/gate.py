@@ -33,6 +33,11 @@ def clean(proposal: Proposal) -> Proposal:
     )
 
 
+def shown(text: str) -> str:
+    """The text without control characters, lines kept."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
 def _text(text: str, limit: int) -> str:
     # Cut first: a megabyte of text is not worth a substitution. Each mark becomes one character.
     shown = _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text[:limit].replace("\r\n", "\n"))
@@ -52,6 +57,10 @@ def outside_space(files: Mapping[str, bytes], base: Mapping[str, bytes], space: 
             return f"{path} was changed; this search may change prompts/ only"
         if path.startswith("prompts/") and path not in base:
             return f"{path} was added; this search may change the prompts that are there"
+        if path not in files:
+            return f"{path} was removed; this search may change the prompts that are there"
+        if path.endswith(".py") and files[path] != base[path]:
+            return f"{path} is a program; this search may change texts only"
         if path not in files:
             return f"{path} was removed; this search may change the prompts that are there"
     return None

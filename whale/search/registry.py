@@ -4,17 +4,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from whale.errors import UsageError
+from whale.search.agentic.proposers import anthropic_proposer, openai_proposer
+from whale.search.agentic.types import SessionProposer
 from whale.search.mutation import MutationProposer
 from whale.search.scripted import ScriptedProposer
 from whale.search.types import Proposer
 
-PROPOSERS: dict[str, Callable[..., Proposer]] = {
+PROPOSERS: dict[str, Callable[..., Proposer | SessionProposer]] = {
+    "anthropic": anthropic_proposer,
+    "openai": openai_proposer,
     "mutation": MutationProposer,
     "scripted": ScriptedProposer,
 }
 
 
-def proposer(name: str, options: Mapping[str, Any] | None = None) -> Proposer:
+def proposer(name: str, options: Mapping[str, Any] | None = None) -> Proposer | SessionProposer:
     """The proposer of this name with its options. Raises UsageError for an unknown name or option."""
     try:
         make = PROPOSERS[name]

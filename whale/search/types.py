@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from whale.events.types import Outcome
+from whale.rollout.types import Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class Archive:
     passed: tuple[PassedRollout, ...]
     task_text: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """task id -> public fields, training tasks only."""
+    trajectories: Mapping[str, Sequence[Trajectory]] = field(default_factory=dict)
+    """candidate -> rollouts of its scoring in this phase, some of them."""
 
 
 class Proposer(Protocol):

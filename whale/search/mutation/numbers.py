@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 from random import Random
 
+from whale.search.mutation.evidence import heard_at, limit_matters
 from whale.search.mutation.operator import Change, Material, Operator, Site
 from whale.search.mutation.program import Program
 from whale.search.mutation.source import Edit
@@ -32,12 +33,26 @@ def nudged(value: int | float, rng: Random) -> int | float:
     return rng.choice(allowed) if allowed else value
 
 
-def _change(program: Program, node: ast.Constant, label: str, rng: Random) -> Change | None:
+def _felt(program: Program, material: Material, node: ast.Constant, new: int | float) -> bool:
+    """Whether a new value is felt; one that is a call's token limit may be out of every reply's reach."""
+    name = next((name for name, value in program.attributes().items() if value is node), None)
+    limited = [call for call in program.chats if _is_limit(call.keyword("max_tokens"), node, name)]
+    return not limited or any(limit_matters(heard_at(program, material, c), node.value, new) for c in limited)
+
+
+def _is_limit(keyword: ast.keyword | None, node: ast.Constant, attribute: str | None) -> bool:
+    if keyword is None:
+        return False
+    value = keyword.value
+    return value is node or (attribute is not None and isinstance(value, ast.Attribute) and value.attr == attribute)
+
+
+def _change(program: Program, material: Material, node: ast.Constant, label: str, rng: Random) -> Change | None:
     old = node.value
     assert isinstance(old, int | float)
     new = nudged(old, rng)
     turns = more_turns(program, node, int(new) - int(old))
-    if new == old or turns is None:
+    if new == old or turns is None or not _felt(program, material, node, new):
         return None
     files = program.edited([program.source.replace(node, repr(new)), *turns])
     return Change(files, f"{label} from {old} to {new}")
@@ -77,7 +92,7 @@ def _attribute_sites(program: Program, material: Material) -> list[Site]:
     sites = []
     for name, value in program.attributes().items():
         if name not in SKIPPED and isinstance(value, ast.Constant) and is_number(value):
-            sites.append(Site(partial(_change, program, value, f"{program.cls.name}.{name}")))
+            sites.append(Site(partial(_change, program, material, value, f"{program.cls.name}.{name}")))
     return sites
 
 
@@ -95,7 +110,11 @@ def _inline_numbers(program: Program) -> Iterator[tuple[ast.Constant, str]]:
 
 
 def _inline_sites(program: Program, material: Material) -> list[Site]:
-    return [Site(partial(_change, program, node, label)) for node, label in _inline_numbers(program) if is_number(node)]
+    return [
+        Site(partial(_change, program, material, node, label))
+        for node, label in _inline_numbers(program)
+        if is_number(node)
+    ]
 
 
 OPERATORS = (

@@ -1,9 +1,10 @@
 """What an operator is: a name, the places of a program where it applies, the change that it makes there."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
+from whale.search.mutation.evidence import Evidence
 from whale.search.mutation.program import Program
 from whale.search.types import PassedRollout
 from whale.search.worked_examples import MAX_EXAMPLE_CHARS
@@ -19,6 +20,8 @@ class Material:
     max_example_chars: int = MAX_EXAMPLE_CHARS
     max_examples: int = 8
     """No operator lets a tree carry more worked examples."""
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    """Digest of a tree -> what its rollouts in this phase show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class Site:
     """One place where an operator applies. `apply` draws the details; None if nothing came of it."""
 
     apply: Callable[[Random], Change | None]
+    bears: float = 0.0
+    """The share of failed rollouts that show what this change addresses; such sites are tried first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,11 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
 from whale.search.mutation.catalogue import CROSSOVERS, OPERATORS
+from whale.search.mutation.evidence import evidence_of
 from whale.search.mutation.operator import Change, Crossover, Material, Operator
 from whale.search.mutation.program import NotAHarness, Program
 from whale.search.tree import check_tree, digest
@@ -91,7 +93,7 @@ class MutationProposer:
             for entry in draws(parents, rng):
                 made = self._apply(name, entry, parents, material, known, rng)
                 if made is not None:
-                    return self._pair(made, order, uses, material, known, rng)
+                    return self._pair(made, parents, order, uses, material, known, rng)
         return None
 
     def _apply(
@@ -116,6 +118,7 @@ class MutationProposer:
     def _pair(
         self,
         made: Proposal,
+        parents: Sequence[ArchiveEntry],
         order: Sequence[str],
         uses: Mapping[str, int],
         material: Material,
@@ -126,6 +129,11 @@ class MutationProposer:
         if len(made.parents) > 1 or rng.random() >= self._pair_probability:
             return made
         family = self._operators[made.axis].family
+        # What the parent's rollouts show is the best there is to know of its child.
+        parent = next((digest(entry.files) for entry in parents if entry.candidate == made.parents[0]), "")
+        seen = material
+        if parent in material.evidence:
+            seen = replace(material, evidence={digest(made.files): material.evidence[parent]})
         for name in order:
             operator = self._operators[name]
             # No operator has a second go while another waits for its first.
@@ -134,7 +142,7 @@ class MutationProposer:
             # Two changes of one kind would blur which of them did it.
             if isinstance(operator, Crossover) or operator.family == family:
                 continue
-            change = mutate(operator, made.files, material, known, rng)
+            change = mutate(operator, made.files, seen, known, rng)
             if change is not None:
                 return Proposal(
                     title=f"{made.title}; {change.summary}"[:200],
@@ -168,6 +176,7 @@ def mutate(
         return None
     sites = list(operator.sites(program, material))
     rng.shuffle(sites)
+    sites.sort(key=lambda site: -site.bears)
     seen = {digest(files), *known}
     for attempt in range(max(TRIES, len(sites)) if sites else 0):
         change = sites[attempt % len(sites)].apply(rng)
@@ -230,7 +239,12 @@ def material_of(archive: Archive, max_example_chars: int, max_examples: int) -> 
     """What the archive offers to operators."""
     publics = list(archive.task_text.values())
     fields = [key for key in (publics[0] if publics else {}) if all(isinstance(p.get(key), str) for p in publics)]
-    return Material(archive.passed, tuple(fields), max_example_chars, max_examples)
+    evidence = {
+        digest(entry.files): evidence_of(archive.trajectories[entry.candidate])
+        for entry in archive.entries
+        if entry.candidate in archive.trajectories
+    }
+    return Material(archive.passed, tuple(fields), max_example_chars, max_examples, evidence)
 
 
 def _rng(*parts: int) -> Random:

@@ -6,6 +6,7 @@ from functools import partial
 from random import Random
 
 from whale.search.mutation.calls import Call
+from whale.search.mutation.evidence import Heard, goes_on_after, heard_at, limit_matters, share_cut, stopped_at
 from whale.search.mutation.mining import common_beginning, common_ending, replies_at
 from whale.search.mutation.operator import Change, Material, Operator, Site
 from whale.search.mutation.program import Program
@@ -42,9 +43,13 @@ def strings_of(node: ast.expr | None) -> list[str] | None:
 
 def _each_call(
     apply: Callable[[Program, Material, Call, Random], Change | None],
+    bears: Callable[[Sequence[Heard]], float] = lambda heard: 0.0,
 ) -> Callable[..., Sequence[Site]]:
     def sites(program: Program, material: Material) -> list[Site]:
-        return [Site(partial(apply, program, material, call)) for call in program.chats]
+        return [
+            Site(partial(apply, program, material, call), bears(heard_at(program, material, call)))
+            for call in program.chats
+        ]
 
     return sites
 
@@ -62,14 +67,18 @@ def _temperature(program: Program, material: Material, call: Call, rng: Random) 
 def _token_limit(program: Program, material: Material, call: Call, rng: Random) -> Change | None:
     keyword = call.keyword("max_tokens")
     old = keyword.value.value if keyword and isinstance(keyword.value, ast.Constant) else None
-    new = rng.choice([n for n in TOKEN_LIMITS if n != old])
+    heard = heard_at(program, material, call)
+    options = [n for n in TOKEN_LIMITS if n != old and limit_matters(heard, old, n)]
+    if not options:
+        return None  # no reply comes near any of them
+    new = rng.choice(options)
     return Change(program.edited([_put(program, call, "max_tokens", str(new))]), f"max_tokens {new} {_where(call)}")
 
 
 def _stop_add(program: Program, material: Material, call: Call, rng: Random) -> Change | None:
     found = common_ending(replies_at(program, material, call))
     keyword = call.keyword("stop")
-    if found is None:
+    if found is None or not goes_on_after(heard_at(program, material, call), found):
         return None
     if keyword is None:
         edit = _put(program, call, "stop", f"({literal(found)},)")
@@ -89,6 +98,9 @@ def _stop_remove(program: Program, material: Material, call: Call, rng: Random) 
     keyword = call.keyword("stop")
     if keyword is None:
         return None
+    strings = strings_of(keyword.value)
+    if strings is not None and not stopped_at(heard_at(program, material, call), strings):
+        return None  # no reply met one
     held = program.source.code(keyword.value)
     return Change(program.edited([_take(program, call, keyword)]), f"no stop string {held} {_where(call)}")
 
@@ -98,6 +110,9 @@ def _prefix_add(program: Program, material: Material, call: Call, rng: Random) -
     keyword = call.keyword("prefix")
     if found is None or (keyword is not None and strings_of(keyword.value) == [found]):
         return None
+    heard = heard_at(program, material, call)
+    if heard and all(reply.text.startswith(found) for reply in heard):
+        return None  # every reply opens so by itself
     files = program.edited([_put(program, call, "prefix", literal(found))])
     return Change(files, f"the turn opens with {found!r} {_where(call)}, as passed replies do")
 
@@ -123,7 +138,7 @@ OPERATORS = (
         "sampling",
         "Set a model call's `max_tokens` to a value between 16 and 256.",
         "Replies were cut short, or ran on after what mattered.",
-        _each_call(_token_limit),
+        _each_call(_token_limit, share_cut),
     ),
     Operator(
         "stop-add",

@@ -10,6 +10,7 @@ from whale.search.mutation.program import Program
 from whale.search.mutation.prompts import text_fields
 from whale.search.mutation.snippets import missing
 from whale.search.mutation.source import Edit, literal, splice
+from whale.search.tree import digest
 
 TRIMS = (10, 20, 30, 60, 100, 200)
 JOINERS = ("\n", "\n\n", "\n- ", " | ", "; ")
@@ -153,11 +154,17 @@ def _wrapped_in(call: Call, name: str) -> ast.Call | None:
 
 
 def _trim_sites(program: Program, material: Material) -> list[Site]:
-    return [Site(partial(_trim, program, call)) for call in program.tool_calls]
+    evidence = material.evidence.get(digest(program.files))
+    longest = evidence.longest_text if evidence else {}
+    return [Site(partial(_trim, program, call, longest.get(call.tool))) for call in program.tool_calls]
 
 
-def _trim(program: Program, call: Call, rng: Random) -> Change | None:
-    words = rng.choice(TRIMS)
+def _trim(program: Program, call: Call, longest: int | None, rng: Random) -> Change | None:
+    # A cut that is longer than every text that came cuts nothing.
+    options = [words for words in TRIMS if longest is None or words < longest]
+    if not options:
+        return None
+    words = rng.choice(options)
     snippets = missing(program.source.text, "_trimmed")
     if snippets is None:
         return None

@@ -6,6 +6,7 @@ from random import Random
 from typing import TypeGuard
 
 from whale.search.mutation.calls import Call, Function, Roles
+from whale.search.mutation.evidence import heard_at, share_without
 from whale.search.mutation.mining import common_ending, replies_at
 from whale.search.mutation.operator import Change, Material, Operator, Site
 from whale.search.mutation.program import Program, blocks
@@ -42,8 +43,9 @@ def _ask_again_sites(program: Program, material: Material) -> list[Site]:
     sites = []
     for call in _whole_statements(program):
         expected = _expected(program, material, call)
-        if expected:
-            sites.append(Site(partial(_ask_again, program, call, expected)))
+        lacking = share_without(heard_at(program, material, call), expected) if expected else None
+        if expected and lacking != 0.0:
+            sites.append(Site(partial(_ask_again, program, call, expected), lacking or 0.0))
     return sites
 
 

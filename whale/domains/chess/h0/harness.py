@@ -1,4 +1,4 @@
-"""The initial harness: the legal moves in a line, one worked example, a move a turn until the game is over."""
+"""The initial harness: the legal moves in a line, one worked example, the tag opened, a move a turn."""
 
 import json
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class ChessHarness(Harness):
         while True:
             moves = await tools.moves()
             messages.append({"role": "user", "content": asked.replace("{moves}", self.show(moves))})
-            reply = await model.chat(messages, stop=["</move>"], max_tokens=self.move_tokens)
+            reply = await model.chat(messages, prefix="<move>", stop=["</move>"], max_tokens=self.move_tokens)
             played = await tools.play(reply=reply)
             if played["over"]:
                 return reply

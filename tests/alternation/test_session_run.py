@@ -1,0 +1,97 @@
+"""A proposer's session in a whole run, against a local server: recorded, counted, and resumed after a kill."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from tests.runs import TOY, WhaleProcess, toy_settings
+from tests.search.messages_server import Answer, call, messages_server
+from whale.alternation.run_folder import RunFolder
+from whale.events import types as ev
+
+
+def script(toy: str) -> list[Answer]:
+    texts: dict[str, Any] = dict.fromkeys(("hypothesis", "axis", "changes", "critique"), "words")
+    return [
+        Answer([call("read_file", path="trajectories/h0.jsonl"), call("new_draft", draft="one", parent="h0")]),
+        Answer([call("write_file", draft="one", path="harness.py", content=toy + "\n# one\n")]),
+        Answer([call("try_draft", draft="one", tasks=2)]),
+        Answer([call("submit_draft", draft="one", title="one", **texts)]),
+        Answer([call("finish")]),
+    ]
+
+
+def config(path: Path, model: Path, base_url: str) -> Path:
+    settings: dict[str, Any] = toy_settings(model)
+    settings["schedule"] = {"cycles": 1, "epochs": "0.4", "iterations": 1}
+    settings["evaluate"] = {"samples": 1}
+    settings["search"] = {
+        "proposer": "anthropic", "candidates": 2, "options": {"model": "played", "base_url": base_url},
+    }  # fmt: skip
+    path.write_text(tomli_w.dumps(settings), encoding="utf-8")
+    return path
+
+
+def events(run: Path) -> list[ev.Event]:
+    with RunFolder(run).open_log(readonly=True) as log:
+        log.verify()
+        return [recorded.event for recorded in log.read()]
+
+
+def test_a_session_is_recorded_with_its_cost_its_trials_and_its_transcript(
+    whale_here: WhaleProcess, toy_model: Path, tmp_path: Path
+) -> None:
+    toy = (TOY.parent / "h0" / "harness.py").read_text()
+    with messages_server(script(toy)) as played:
+        whale_here("run", str(config(tmp_path / "c.toml", toy_model, played.base_url)), "--name", "s", "--quiet")
+        requests = len(played.requests)
+    told = events(tmp_path / "runs" / "s")
+    replies = [fact for fact in told if isinstance(fact, ev.ProposerReplied)]
+    (ended,) = [fact for fact in told if isinstance(fact, ev.ProposerSessionEnded)]
+    assert len(replies) == requests == 5
+    assert (ended.outcome, ended.proposed, ended.turns) == ("submitted", 1, 5)
+    trials = [fact for fact in told if isinstance(fact, ev.RolloutsRecorded) and fact.purpose == "try"]
+    assert [len(fact.outcomes) for fact in trials] == [2]
+    assert all(outcome.task.startswith("weight") for fact in trials for outcome in fact.outcomes)
+    folder = RunFolder(tmp_path / "runs" / "s")
+    assert b"try_draft" in folder.artifacts.get(ended.artifact)
+    assert folder.state().totals["try"].rollouts == 2
+    assert "c001-i01-m1" in folder.state().candidates
+
+
+def test_killed_in_mid_session_a_run_asks_only_for_the_replies_that_it_has_not(
+    whale_here: WhaleProcess, toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM here, at the session's second reply; then a process that dies between a reply and its tools."""
+    from whale.alternation import workbench
+
+    toy = (TOY.parent / "h0" / "harness.py").read_text()
+    record = workbench.RunWorkbench.record
+    killed: list[int] = []
+
+    def record_and_stop(self: workbench.RunWorkbench, turn: int, *rest: Any) -> None:
+        record(self, turn, *rest)
+        if turn == 2 and not killed:
+            killed.append(turn)
+            os.kill(os.getpid(), signal.SIGTERM)
+        if turn == 3 and len(killed) == 1:
+            killed.append(turn)
+            raise KeyboardInterrupt  # nothing after the recorded reply is done
+
+    monkeypatch.setattr(workbench.RunWorkbench, "record", record_and_stop)
+    with messages_server(script(toy)) as played:
+        path = str(config(tmp_path / "c.toml", toy_model, played.base_url))
+        whale_here("run", path, "--name", "k", "--quiet", check=False)
+        assert len(played.requests) == 2
+        assert whale_here("resume", "k", "--quiet", check=False).returncode == 130
+        assert len(played.requests) == 3
+        whale_here("resume", "k", "--quiet")
+        assert len(played.requests) == 5
+    told = events(tmp_path / "runs" / "k")
+    assert [fact.turn for fact in told if isinstance(fact, ev.ProposerReplied)] == [1, 2, 3, 4, 5]
+    assert sum(isinstance(fact, ev.RolloutsRecorded) and fact.purpose == "try" for fact in told) == 1
+    assert killed == [2, 3]

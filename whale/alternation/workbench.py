@@ -1,0 +1,135 @@
+"""What a run lends to a proposer's session: checks, trials, recorded replies. Nothing else can be reached."""
+
+import json
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from whale.alternation.units import derive_seed
+from whale.events import types as ev
+from whale.rollout.parquet import decode_trajectories, encode_trajectories
+from whale.rollout.types import EpisodeSpec, Trajectory
+from whale.search.agentic.types import ModelReply, Suspended
+from whale.search.archive import trajectory_view
+from whale.search.tree import digest
+
+if TYPE_CHECKING:
+    from whale.alternation.runner import Runner
+
+TRIAL_CHARS = 3000
+"""Per text of a trial's trajectory that the model reads."""
+
+
+class RunWorkbench:
+    """The bench of one iteration's session."""
+
+    def __init__(self, runner: "Runner", cycle: int, iteration: int) -> None:
+        self.runner = runner
+        self.cycle = cycle
+        self.iteration = iteration
+        self.key = f"c{cycle:03d}/harness/i{iteration:02d}"
+
+    def check(self, files: Mapping[str, bytes]) -> str | None:
+        """The gates that run nothing."""
+        from whale.alternation.search_step import source_problem
+
+        return source_problem(self.runner, files)
+
+    def trial(self, key: str, files: Mapping[str, bytes], tasks: int) -> str:
+        """Run a draft on training tasks of D_weight; recorded under `key`, so that a resume pays it once."""
+        runner = self.runner
+        recorded = runner.log.find(f"rollouts/{key}", "run")
+        if recorded is not None:
+            assert isinstance(recorded.event, ev.RolloutsRecorded)
+            trajectories = decode_trajectories(runner.folder.artifacts.get(recorded.event.artifact))
+        else:
+            trajectories = self._sample(key, files, tasks)
+        views = (trajectory_view(trajectory, TRIAL_CHARS) for trajectory in trajectories)
+        return "\n".join(json.dumps(view, ensure_ascii=False) for view in views)
+
+    def _sample(self, key: str, files: Mapping[str, bytes], count: int) -> list[Trajectory]:
+        from whale.alternation.runner import outcome
+
+        runner, seed = self.runner, self.runner.config.seed
+        started = time.monotonic()
+        pool = runner.compute.tasks["weight"]
+        first = derive_seed(seed, "try", self.cycle, self.iteration) % len(pool)
+        chosen = [pool[(first + i) % len(pool)] for i in range(min(count, len(pool)))]
+        # The same tasks under the same seeds for all drafts of a session: they can be compared.
+        episodes = [
+            (task, EpisodeSpec(task.id, 0, derive_seed(seed, "try", self.cycle, self.iteration, task.id)))
+            for task in chosen
+        ]
+        state = runner.state
+        trajectories = runner.compute.sample(state, state.weights, digest(files), files, runner.domain, episodes)
+        runner.append(
+            f"rollouts/{key}",
+            ev.RolloutsRecorded(
+                batch=key,
+                purpose="try",
+                candidate="",
+                weights=state.weights,
+                artifact=runner.folder.artifacts.put(encode_trajectories(trajectories)),
+                outcomes=[outcome(trajectory) for trajectory in trajectories],
+            ),
+            seconds=round(time.monotonic() - started, 3),
+        )
+        return trajectories
+
+    def recorded(self, turn: int) -> tuple[ModelReply, float] | None:
+        """A paid reply, from the log."""
+        found = self.runner.log.find(self._turn(turn), "run")
+        if found is None:
+            return None
+        assert isinstance(found.event, ev.ProposerReplied)
+        content = self.runner.folder.artifacts.get(found.event.artifact)
+        return msgspec.json.decode(content, type=ModelReply), float(found.meta.get("seconds", 0.0))
+
+    def record(self, turn: int, reply: ModelReply, dollars: float, seconds: float) -> None:
+        """The reply's artifact, then its event."""
+        calls = sum(block["type"] == "tool_use" for block in reply.content)
+        self.runner.append(
+            self._turn(turn),
+            ev.ProposerReplied(
+                cycle=self.cycle,
+                iteration=self.iteration,
+                turn=turn,
+                model=reply.model,
+                artifact=self.runner.folder.artifacts.put(msgspec.json.encode(reply)),
+                stop_reason=reply.stop_reason,
+                tool_calls=calls,
+                input_tokens=reply.usage.input,
+                cache_read_tokens=reply.usage.cache_read,
+                cache_write_tokens=reply.usage.cache_write,
+                output_tokens=reply.usage.output,
+                dollars=dollars,
+            ),
+            seconds=round(seconds, 3),
+        )
+        self.runner.reporter.note(f"session turn {turn}: {calls} tool calls, {reply.usage.output} tokens")
+
+    def _turn(self, turn: int) -> str:
+        return f"{self.key}/turn/{turn:04d}"
+
+    def leave(self) -> bool:
+        """A stop, or a request that waits for its answer."""
+        runner = self.runner
+        if runner.stopping.is_set() or runner.interrupted.is_set():
+            return True
+        return runner.asked()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a service, with an eye on the run."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if self.leave():
+                raise Suspended
+            self.runner.stopping.wait(min(left, 1.0))
+        if self.leave():
+            raise Suspended
+
+    def note(self, text: str) -> None:
+        """To the user."""
+        self.runner.reporter.note(text)

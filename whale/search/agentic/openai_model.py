@@ -1,0 +1,137 @@
+"""Any model behind the Chat Completions protocol, through the `openai` SDK (extra `openai`)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from whale.errors import UsageError, WhaleError
+from whale.search.agentic.retrying import Retry, Transient
+from whale.search.agentic.types import Block, ModelReply, Usage, Workbench
+
+if TYPE_CHECKING:
+    import openai
+
+_STOP = {"length": "max_tokens", "content_filter": "refusal", "tool_calls": "tool_use", "stop": "end_turn"}
+
+
+class OpenAIModel:
+    """One model at one address."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str = "",
+        api_key: str,
+        max_tokens: int = 16_000,
+        extra: Mapping[str, Any] | None = None,
+        retry: Retry | None = None,
+        read_timeout: float = 300.0,
+    ) -> None:
+        self.model = model
+        self.base_url = base_url
+        self.api_key = api_key
+        self.max_tokens = max_tokens
+        self.extra = dict(extra or {})
+        self.retry = retry or Retry()
+        self.read_timeout = read_timeout
+        self._client: openai.OpenAI | None = None
+
+    def client(self) -> "openai.OpenAI":
+        """The SDK's client, without its own retries."""
+        if self._client is None:
+            try:
+                import openai
+            except ImportError:
+                raise UsageError('the proposer "openai" needs its SDK: pip install "whale-evolve[openai]"') from None
+            self._client = openai.OpenAI(
+                api_key=self.api_key, base_url=self.base_url or None, max_retries=0, timeout=self.read_timeout
+            )
+        return self._client
+
+    def reply(self, system: str, messages: Sequence[Block], tools: Sequence[Block], bench: Workbench) -> ModelReply:
+        """The next reply (see `Model`)."""
+        return self.retry.call(lambda: self._ask(system, messages, tools), bench, self.model)
+
+    def _ask(self, system: str, messages: Sequence[Block], tools: Sequence[Block]) -> ModelReply:
+        client = self.client()
+        import openai
+
+        request: dict[str, Any] = {
+            "model": self.model,
+            "max_completion_tokens": self.max_tokens,
+            "messages": chat_messages(system, messages),
+            "tools": [
+                {"type": "function", "function": {"name": t["name"], "description": t["description"],
+                                                  "parameters": t["input_schema"]}}
+                for t in tools
+            ],
+            "extra_body": self.extra or None,
+        }  # fmt: skip
+        try:
+            answer = client.chat.completions.create(**request)
+        except openai.APIStatusError as error:
+            told = f"{error.status_code}: {str(error.message)[:300]}"
+            if error.status_code in (408, 409, 429) or error.status_code >= 500:
+                after = error.response.headers.get("retry-after", "")
+                raise Transient(told, float(after) if after.replace(".", "", 1).isdigit() else None) from error
+            raise WhaleError(f"{self.model}: the service refuses the request, {told}") from error
+        except openai.APIConnectionError as error:
+            raise Transient(f"no connection: {error.__cause__ or error}") from error
+        if not answer.choices:
+            raise Transient("an answer without a choice")
+        choice = answer.choices[0]
+        content: list[Block] = []
+        if choice.message.content:
+            content.append({"type": "text", "text": choice.message.content})
+        for call in choice.message.tool_calls or []:
+            if call.type == "function":
+                content.append(
+                    {"type": "tool_use", "id": call.id, "name": call.function.name,
+                     "input": _arguments(call.function.arguments)}
+                )  # fmt: skip
+        usage = answer.usage
+        details = usage.prompt_tokens_details if usage else None
+        read = (details.cached_tokens or 0) if details else 0
+        return ModelReply(
+            content=content,
+            stop_reason="refusal" if choice.message.refusal else _STOP.get(choice.finish_reason, "end_turn"),
+            model=answer.model,
+            usage=Usage(
+                input=(usage.prompt_tokens - read) if usage else 0,
+                cache_read=read,
+                output=usage.completion_tokens if usage else 0,
+            ),
+        )
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    """A call's arguments; what is no JSON object becomes an argument that no tool knows, and its tool says so."""
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        return {"not_json": text[:200]}
+    return value if isinstance(value, dict) else {"not_an_object": str(value)[:200]}
+
+
+def chat_messages(system: str, messages: Sequence[Block]) -> list[dict[str, Any]]:
+    """Messages with content blocks as Chat Completions takes them."""
+    result: list[dict[str, Any]] = [{"role": "system", "content": system}]
+    for message in messages:
+        texts = [block["text"] for block in message["content"] if block["type"] == "text"]
+        calls = [block for block in message["content"] if block["type"] == "tool_use"]
+        for block in message["content"]:
+            if block["type"] == "tool_result":
+                result.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": block["content"]})
+        if message["role"] == "assistant":
+            said: dict[str, Any] = {"role": "assistant", "content": "\n".join(texts) or None}
+            if calls:
+                said["tool_calls"] = [
+                    {"id": c["id"], "type": "function",
+                     "function": {"name": c["name"], "arguments": json.dumps(c["input"])}}
+                    for c in calls
+                ]  # fmt: skip
+            result.append(said)
+        elif texts:
+            result.append({"role": "user", "content": "\n".join(texts)})
+    return result
