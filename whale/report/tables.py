@@ -2,87 +2,29 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
-from whale.alternation.decide import selected
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.state import State, Totals, waits_for_review
-from whale.events import types as ev
-from whale.search.scoring import PairedGain, paired_interval
+from whale.errors import CorruptLogError
+from whale.events import CorruptLog, UnknownEvent
+from whale.report.results import PairRow, Results, pair_rows, read_results
 
 
-@dataclass(frozen=True, slots=True)
-class PairRow:
-    """A pair (θ, h) on a held-out split."""
+def folder_results(folder: RunFolder) -> Results:
+    """A run's results, by one reading of its log.
 
-    evaluated: ev.Evaluated
-    gain: PairedGain | None
-    """Against (θ0, h0), on the same tasks and seeds."""
-    fate: str
-    """What became of the cycle's search: "accepted", "retained"."""
-    selected: bool
-
-
-def evaluation_outcomes(folder: RunFolder) -> dict[tuple[str, str, str], list[ev.Outcome]]:
-    """The recorded outcomes of each evaluated pair, by (split, tree, weights)."""
+    Raises:
+        CorruptLogError: the log is damaged.
+    """
     log = folder.open_log(readonly=True)
-    result: dict[tuple[str, str, str], list[ev.Outcome]] = {}
-    trees: dict[str, str] = {}
     try:
-        for recorded in log.read():
-            event = recorded.event
-            if isinstance(event, ev.HarnessProposed):
-                trees[event.candidate] = event.tree
-            elif isinstance(event, ev.RolloutsRecorded) and event.purpose == "evaluate":
-                split = event.batch.split("/")[2]
-                result.setdefault((split, trees[event.candidate], event.weights), []).extend(event.outcomes)
+        return read_results(log)
+    except (CorruptLog, UnknownEvent) as error:
+        raise CorruptLogError(f"{folder.log_place}: {error}") from error
     finally:
         log.close()
-    return result
-
-
-def pair_rows(folder: RunFolder, state: State) -> list[PairRow]:
-    """All evaluations, validation first, then the test."""
-    if not state.evaluations:
-        return []
-    outcomes = evaluation_outcomes(folder)
-    best = selected(state)
-    fates = _fates(folder)
-    rows = []
-    for evaluated in sorted(state.evaluations, key=lambda e: (e.split == "test", e.cycle)):
-        first = next(e for e in state.evaluations if e.cycle == 0 and e.split == evaluated.split)
-        gain = None
-        if evaluated.cycle:
-            gain = paired_interval(
-                outcomes[first.split, first.tree, first.weights],
-                outcomes[evaluated.split, evaluated.tree, evaluated.weights],
-            )
-        rows.append(PairRow(evaluated, gain, fates.get(evaluated.cycle, ""), evaluated.cycle == best.cycle))
-    return rows
-
-
-def _fates(folder: RunFolder) -> dict[int, str]:
-    log = folder.open_log(readonly=True)
-    fates: dict[int, list[str]] = {}
-    evaluated: set[int] = set()
-    try:
-        for recorded in log.read(stream="run"):
-            match recorded.event:
-                case ev.HarnessAccepted(cycle=cycle, candidate=candidate):
-                    fates.setdefault(cycle, []).append(f"accepted {candidate}")
-                case ev.HarnessRetained(cycle=cycle, candidate=candidate):
-                    fates.setdefault(cycle, []).append(f"retained {candidate}")
-                case ev.HarnessChosen(cycle=cycle, candidate=candidate) if cycle not in evaluated:
-                    fates.setdefault(cycle, []).append(f"{candidate} accepted by hand")
-                case ev.HarnessReverted(cycle=cycle, candidate=candidate) if cycle not in evaluated:
-                    # A revert after the evaluation does not touch the pair of this row.
-                    fates.setdefault(cycle, []).append(f"reverted to {candidate}")
-                case ev.Evaluated(cycle=cycle, split="validation"):
-                    evaluated.add(cycle)
-    finally:
-        log.close()
-    return {cycle: ", ".join(words) for cycle, words in fates.items()}
 
 
 def total(state: State) -> Totals:
@@ -103,7 +45,8 @@ def shown_status(state: State, pid: int | None) -> str:
 
 def summary(folder: RunFolder) -> dict[str, Any]:
     """A run's state and results as JSON values."""
-    state = folder.state()
+    results = folder_results(folder)
+    state = results.state
     pid = folder.runner_pid()
     return {
         "run": folder.name,
@@ -143,7 +86,7 @@ def summary(folder: RunFolder) -> dict[str, Any]:
                 "selected": row.selected,
                 "metrics": dict(row.evaluated.metrics),
             }
-            for row in pair_rows(folder, state)
+            for row in pair_rows(results)
         ],
         "cost": {purpose: asdict(totals) for purpose, totals in state.totals.items()},
         "total": asdict(total(state)),
@@ -159,9 +102,10 @@ def print_summary(folder: RunFolder) -> None:
     """The end table of a run, and which commands to try next."""
     from whale.cli.output import console, print_table, printable
 
-    state = folder.state()
+    results = folder_results(folder)
+    state = results.state
     out = console()
-    rows = pair_rows(folder, state)
+    rows = pair_rows(results)
     status = shown_status(state, folder.runner_pid())
     out.print(f"\n{printable(folder.name)}: {status}, cycle {state.cycle}", markup=False)
     if state.interrupted:
