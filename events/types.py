@@ -489,6 +489,11 @@ class ExtendRequested(Event, frozen=True, kw_only=True):
     by: str = ""
 
 
+def artifact_of(event: Event) -> str | None:
+    """The artifact that an event names, if it names one: what a copy of the log needs beside it."""
+    return getattr(event, "artifact", None)
+
+
 EVENT_TYPES: dict[str, type[Event]] = {
     cls.__name__: cls
     for cls in (

@@ -108,7 +108,8 @@ class SearchConfig(Table, frozen=True, kw_only=True):
     """"human": an acceptance waits for `whale approve`."""
     noise_floor: bool = True
     """Score the incoming harness twice, once in a run, before anything is accepted."""
-    space: Literal["full", "prompts"] = "full"
+    space: str = "full"
+    """What may change: full, prompts (FST), or path/to/rule.py:function."""
     options: dict[str, Any] = {}
 
 

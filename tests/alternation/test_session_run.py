@@ -61,6 +61,11 @@ def test_a_session_is_recorded_with_its_cost_its_trials_and_its_transcript(
     assert b"try_draft" in folder.artifacts.get(ended.artifact)
     assert folder.state().totals["try"].rollouts == 2
     assert "c001-i01-m1" in folder.state().candidates
+    whale_here("fork", "s", "--name", "copy")
+    copy = RunFolder(tmp_path / "runs" / "copy")
+    assert copy.artifacts.get(ended.artifact), "a copy of the run has its sessions too"
+    folder.artifacts.path(ended.artifact).unlink()
+    assert whale_here("replay", "s", check=False).returncode == 4, "a session that is lost is said"
 
 
 def test_killed_in_mid_session_a_run_asks_only_for_the_replies_that_it_has_not(

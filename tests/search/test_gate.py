@@ -1,9 +1,11 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.search.sample_trees import LOOKUP_TREE
-from whale.errors import UsageError
+from whale.errors import UsageError, WhaleError
 from whale.search.gate import clean, gate, leaked, outside_space
 from whale.search.registry import proposer
 from whale.search.scripted import ScriptedProposer
@@ -166,3 +168,20 @@ def test_the_scripted_proposer_plays_its_script() -> None:
 def test_an_unknown_proposer_or_option_is_a_usage_error(name: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message.replace(".", r"\.")):
         proposer(name, options)
+
+
+def test_a_users_own_rule_is_a_search_space(tmp_path: Path) -> None:
+    rule = tmp_path / "rule.py"
+    rule.write_text(
+        "def texts(files, base):\n"
+        "    return 'too long' if len(files['prompts/system.md']) > 20 else None\n"
+        "def broken(files, base):\n    return files['nothing']\n"
+    )
+    long = LOOKUP_TREE | {SYSTEM: b"x" * 21}
+    assert outside_space(LOOKUP_TREE | {SYSTEM: b"short"}, LOOKUP_TREE, f"{rule}:texts") is None
+    assert outside_space(long, LOOKUP_TREE, f"{rule}:texts") == "too long"
+    with pytest.raises(WhaleError, match="the rule failed"):
+        outside_space(long, LOOKUP_TREE, f"{rule}:broken")
+    for name in (f"{rule}:none", f"{tmp_path}/other.py:texts", "prompt"):
+        with pytest.raises(UsageError, match="space"):
+            outside_space(long, LOOKUP_TREE, name)

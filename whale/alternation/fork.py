@@ -135,8 +135,9 @@ def safe_point(origin: RunFolder, events: Iterable[Recorded], at: int, *, bounda
         if recorded is None or recorded.position > at:
             break
         state = reduce(state, recorded)
-        if isinstance(recorded.event, ev.RolloutsRecorded | ev.ProposalSubmitted):
-            artifacts.append(recorded.event.artifact)
+        artifact = ev.artifact_of(recorded.event)
+        if artifact is not None:
+            artifacts.append(artifact)
         obstacle = _obstacle(origin, state, boundary)
         if _of_one_batch(recorded, following):
             obstacle = "the iteration's other candidates were proposed with this one"

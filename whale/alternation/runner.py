@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from whale.alternation import acceptance_step, evaluation, search_step
 from whale.alternation import decide as d
-from whale.alternation import evaluation, search_step
 from whale.alternation.compute import Compute
 from whale.alternation.control import answer
 from whale.alternation.progress import Reporter
@@ -319,7 +319,7 @@ class Runner:
         keep = {c.checkpoint for c in self.state.checkpoints.values() if c.phase_end} | {command.checkpoint}
         self.compute.checkpoints.prune(keep)
 
-    # --- the harness phase: search_step.py ---
+    # --- the harness phase: search_step.py, acceptance_step.py ---
 
     def _do_Validate(self, command: d.Validate) -> None:
         search_step.validate(self, command)
@@ -332,13 +332,13 @@ class Runner:
 
     def _do_StopScore(self, command: d.StopScore) -> None:
         self.reporter.end()
-        search_step.stop_score(self, command)
+        acceptance_step.stop_score(self, command)
 
     def _do_CompleteRescore(self, command: d.CompleteRescore) -> None:
-        search_step.complete_rescore(self, command)
+        acceptance_step.complete_rescore(self, command)
 
     def _do_Judge(self, command: d.Judge) -> None:
-        search_step.judge(self, command)
+        acceptance_step.judge(self, command)
 
     def _do_AwaitApproval(self, command: d.AwaitApproval) -> None:
         if self._asked != self.state.acceptance_serial:
@@ -354,7 +354,7 @@ class Runner:
         search_step.complete_iteration(self, command)
 
     def _do_Settle(self, command: d.Settle) -> None:
-        search_step.settle(self, command)
+        acceptance_step.settle(self, command)
 
     def _do_CompleteEvaluation(self, command: d.CompleteEvaluation) -> None:
         evaluation.complete_evaluation(self, command)

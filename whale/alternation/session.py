@@ -26,6 +26,7 @@ from whale.events import types as ev
 from whale.harness_repo import HarnessRepo, RepoError
 from whale.search.agentic.types import SessionProposer
 from whale.search.registry import proposer as load_proposer
+from whale.search.spaces import search_space
 
 MIN_FREE_BYTES = 512 * 2**20
 """Free disk below which a runner does not start."""
@@ -126,6 +127,7 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
         state = fold_all(log)
         config = load_config(folder.config_file) if state.status == "new" else config_of(state)
         rule_of(config)
+        search_space(config.search.space)
         proposer = load_proposer(config.search.proposer, config.search.options)
         domain = load_domain(config.domain, config.domain_options)
         fingerprint = domain.fingerprint()

@@ -63,7 +63,7 @@ def check_named(folder: RunFolder, state: State, recorded: list[ev.Event], probl
     from whale.harness_repo import HarnessRepo, RepoError
     from whale.weights.checkpoints import CheckpointStore
 
-    artifacts = {e.artifact for e in recorded if isinstance(e, ev.RolloutsRecorded | ev.ProposalSubmitted)}
+    artifacts = {artifact for e in recorded if (artifact := ev.artifact_of(e)) is not None}
     for artifact in sorted(artifacts):
         try:
             folder.artifacts.get(artifact)

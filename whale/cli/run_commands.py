@@ -36,12 +36,14 @@ def run(config_file: Path, name: str | None, overrides: list[str], quiet: bool) 
     from whale.rollout.models import resolve_model
     from whale.search.acceptance import acceptance_rule
     from whale.search.registry import proposer as load_proposer
+    from whale.search.spaces import search_space
 
     # Everything that a typing error can spoil is tried before the run exists.
     resolve_model(config.model)
     preflight(load_domain(config.domain, config.domain_options))
     load_proposer(config.search.proposer, config.search.options)
     acceptance_rule(config.search.acceptance, config.search.acceptance_options)
+    search_space(config.search.space)
     require_machine(runs_folder().resolve() / name, config)
     folder = create_folder(runs_folder() / name, config)
     carry_through(folder, quiet)

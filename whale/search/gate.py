@@ -5,13 +5,10 @@ An invalid candidate is recorded with its reason and has no score, never 0.
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Literal
 
+from whale.search.spaces import search_space
 from whale.search.tree import check_tree
 from whale.search.types import Proposal
-
-Space = Literal["full", "prompts"]
-"""What the search may change: everything in the tree, or only `prompts/` (FST)."""
 
 TITLE_CHARS = 200
 TEXT_CHARS = 4000
@@ -48,22 +45,9 @@ def _line(text: str, limit: int) -> str:
     return " ".join(_text(text, limit).split())
 
 
-def outside_space(files: Mapping[str, bytes], base: Mapping[str, bytes], space: Space) -> str | None:
-    """Why a tree changes more than the search space allows, measured against `base`, or None."""
-    if space == "full":
-        return None
-    for path in sorted(files.keys() | base.keys()):
-        if not path.startswith("prompts/") and files.get(path) != base.get(path):
-            return f"{path} was changed; this search may change prompts/ only"
-        if path.startswith("prompts/") and path not in base:
-            return f"{path} was added; this search may change the prompts that are there"
-        if path not in files:
-            return f"{path} was removed; this search may change the prompts that are there"
-        if path.endswith(".py") and files[path] != base[path]:
-            return f"{path} is a program; this search may change texts only"
-        if path not in files:
-            return f"{path} was removed; this search may change the prompts that are there"
-    return None
+def outside_space(files: Mapping[str, bytes], base: Mapping[str, bytes], space: str) -> str | None:
+    """Why a tree changes more than the search space (`spaces.py`) allows, measured against `base`, or None."""
+    return search_space(space)(files, base)
 
 
 def leaked(files: Mapping[str, bytes], leak: Callable[[str], str | None]) -> str | None:
@@ -83,7 +67,7 @@ def gate(
     files: Mapping[str, bytes],
     *,
     base: Mapping[str, bytes],
-    space: Space,
+    space: str,
     check_source: Callable[[Mapping[str, bytes]], str | None],
     leak: Callable[[str], str | None],
     smoke: Callable[[Mapping[str, bytes]], str | None] | None = None,
