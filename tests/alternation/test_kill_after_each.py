@@ -4,11 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import tomli_w
 
 from tests.alternation.test_resume import ending
 from tests.runs import WhaleProcess, environment
 from whale.alternation.run_folder import RunFolder
+from whale.alternation.state import State
 from whale.config import load_config, to_builtins
 
 SCRIPT = Path(__file__).parent / "kill_after_each.py"
@@ -42,5 +44,5 @@ def test_killed_after_each_event_once_a_run_has_the_same_final_fold(
     assert {**vars_of(one), "name": ""} == {**vars_of(other), "name": ""}
 
 
-def vars_of(state: object) -> dict[str, object]:
-    return {name: getattr(state, name) for name in state.__slots__}  # type: ignore[attr-defined]
+def vars_of(state: State) -> dict[str, object]:
+    return msgspec.structs.asdict(state)

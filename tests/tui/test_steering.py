@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import tomli_w
 
 from tests.runs import command, environment
@@ -33,7 +34,7 @@ def test_a_pause_asks_a_running_run_and_resumes_a_paused_one_and_starts_a_runner
     assert steering.pause(running, "me").event == ev.PauseRequested(by="me")
     alone = steering.pause(replace(running, runner=None), "me")
     assert alone.command == ("resume", "made-up", "--quiet") and alone.background and alone.ask
-    running.run.history.state = replace(running.run.history.state, status="paused")
+    running.run.history.state = msgspec.structs.replace(running.run.history.state, status="paused")
     assert steering.pause(running, "me").event == ev.ResumeRequested(by="me")
     assert "complete" in steering.pause(moment(), "me").refused
 

@@ -5,8 +5,9 @@ scores with their iterations, the sampler's position. So its counters survive an
 """
 
 import math
-from dataclasses import replace
 from decimal import Decimal
+
+from msgspec.structs import replace
 
 from whale.alternation import units
 from whale.alternation.state import State

@@ -5,8 +5,11 @@ decides follows from it (`decide.py`), so a run that was killed and one that was
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from whale.alternation.frozen_map import FrozenMap
 from whale.events import types as ev
@@ -17,8 +20,7 @@ MINED_BATCHES = 64
 """Newest D_weight batches with a pass that proposers may mine worked examples from."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A proposed harness."""
 
     id: str
@@ -39,8 +41,7 @@ class Candidate:
     """Every score that it ever got, oldest first, each labelled with its weights."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrainedStep:
+class TrainedStep(msgspec.Struct, frozen=True):
     """A step since the last checkpoint: what is needed to train it again to the same digest."""
 
     cycle: int
@@ -49,8 +50,7 @@ class TrainedStep:
     weights: str
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(msgspec.Struct, frozen=True):
     """What was paid, by purpose."""
 
     rollouts: int = 0
@@ -68,8 +68,7 @@ class Totals:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(msgspec.Struct, frozen=True):
     """Everything that the next decision depends on."""
 
     status: Status = "new"

@@ -1,7 +1,6 @@
 """`whale replay`: the state from the log alone, and what it names by digest."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -147,7 +146,7 @@ def state_lines(state: State) -> list[tuple[str, str]]:
 
 def state_json(state: State) -> Any:
     """The state for programs; rollouts of the open unit by their batch keys."""
-    trimmed = replace(state, batches={}, phase_outcomes={})
+    trimmed = msgspec.structs.replace(state, batches={}, phase_outcomes={})
     result = msgspec.to_builtins(trimmed, enc_hook=_plain)
     result["batches"] = sorted(state.batches)
     return result

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.state import State, Totals, waits_for_review
 from whale.errors import CorruptLogError
@@ -88,8 +90,8 @@ def summary(folder: RunFolder) -> dict[str, Any]:
             }
             for row in pair_rows(results)
         ],
-        "cost": {purpose: asdict(totals) for purpose, totals in state.totals.items()},
-        "total": asdict(total(state)),
+        "cost": {purpose: msgspec.structs.asdict(totals) for purpose, totals in state.totals.items()},
+        "total": msgspec.structs.asdict(total(state)),
     }
 
 
