@@ -333,7 +333,17 @@ def test_processes_that_make_the_tables_at_once_agree_on_one_log(url: str) -> No
         assert log.verify().position == 12
 
 
-def test_an_interrupt_in_the_middle_of_an_append_leaves_the_log_usable(server: TestServer, url: str) -> None:
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises, also where the tests were started in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_in_the_middle_of_an_append_leaves_the_log_usable(
+    server: TestServer, url: str, interruptible: None
+) -> None:
     with PostgresLog(url, "demo") as log, server.connect(url) as blocker:
         log.append("run", [extend(1)], 0)
         with blocker.transaction():
