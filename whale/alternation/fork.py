@@ -15,12 +15,11 @@ from typing import Any
 
 from whale.alternation.decide import config_of
 from whale.alternation.run_folder import RunFolder, runs_folder
-from whale.alternation.session import rebuild_notes, require_log, write_config
+from whale.alternation.session import rebuild_notes, require_log, run_in_the_making, write_config
 from whale.alternation.state import State, reduce
 from whale.alternation.units import phase_slice
-from whale.artifacts import sync_folder
 from whale.config import Config, apply_overrides, config_from, for_the_log, load_config, to_builtins
-from whale.errors import ConflictError, CorruptLogError, UsageError, WhaleError
+from whale.errors import CorruptLogError, UsageError, WhaleError
 from whale.events import EventLog, LogError, NewEvent, Recorded, fold
 from whale.events import types as ev
 
@@ -49,38 +48,26 @@ def fork(origin: RunFolder, name: str, at: int | None, overrides: Sequence[str])
         CorruptLogError: the origin's log or its files are not what was written.
         WhaleError: something that the point needs is missing, or there is no room.
     """
-    target = RunFolder(runs_folder() / name)
-    if target.path.exists():
-        raise ConflictError(f"{target.path}: is there already; choose another --name")
     log = origin.open_log(readonly=True)
     try:
-        head = log.head().position
-        if at is not None and not 1 <= at <= head:
-            raise UsageError(f"--at {at}: {origin.name} has events 1 to {head}")
-        new = _config(origin, log, at or head, name, overrides)
-        at = at or head
-        point = safe_point(origin, log.read(until=at + 1), at, boundary=False)
-        if _changed(point, new):
-            point = safe_point(origin, log.read(until=at + 1), at, boundary=True)
-        new = require_log(new, name)
-        making = RunFolder(target.path.with_name(f".{name}.forking"))
-        shutil.rmtree(making.path, ignore_errors=True)
-        try:
-            making.path.mkdir(parents=True)
+        with run_in_the_making(name) as making:
+            head = log.head().position
+            if at is not None and not 1 <= at <= head:
+                raise UsageError(f"--at {at}: {origin.name} has events 1 to {head}")
+            at = at or head
+            new = _config(origin, log, at, name, overrides)
+            point = safe_point(origin, log.read(until=at + 1), at, boundary=False)
+            if _changed(point, new):
+                point = safe_point(origin, log.read(until=at + 1), at, boundary=True)
+            new = require_log(new, name)
             _copy_files(origin, making, point)
             write_config(making, new)
             _write_log(making, log, point.position, _forked(origin, log, name, point, new))
-            making.path.rename(target.path)
-            sync_folder(target.path.parent)
-        except OSError as error:
-            raise WhaleError(f"{target.path}: cannot be made: {error.strerror or error}") from error
-        finally:
-            shutil.rmtree(making.path, ignore_errors=True)
     except LogError as error:
         raise WhaleError(f"{origin.name}: {error}") from error
     finally:
         log.close()
-    return RunFolder(target.path), point
+    return RunFolder(runs_folder() / name), point
 
 
 def _config(origin: RunFolder, log: EventLog, at: int, name: str, overrides: Sequence[str]) -> Config:

@@ -61,15 +61,10 @@ def epochs_left(state: State, config: Config) -> int | None:
 
 def weight_steps(state: State, config: Config) -> list[sampler.Batch]:
     """All steps that the phase of the current cycle may have; a patient phase may end before the last."""
-    n, schedule = state.splits["weight"], config.schedule
-    if schedule.kind == "harness-only":
-        return []
+    n, budget = state.splits["weight"], config.schedule.budget_epochs
     steps = units.training_steps(config, n, state.cycle, state.sampler_origin)
-    budget = schedule.budget_epochs
-    if not budget:
+    if not budget or not steps:
         return steps
-    if not steps:
-        return []
     # The budget ends in the middle of a step at most once: that step is cut.
     start, end = steps[0].start, steps[-1].start + steps[-1].count
     return list(sampler.batches(start, min(end, math.ceil(Decimal(budget) * n)), config.weights.batch))
@@ -145,11 +140,9 @@ def rounds(state: State, config: Config) -> int:
         return 0
     most = schedule.max_iterations if schedule.kind == "adaptive" else schedule.iterations
     most = max(0, most - int(schedule.count_incoming))
-    budget = schedule.budget_iterations
-    if not budget:
-        return most
+    left = rounds_left(state, config)
     # What this phase has used already counts against the budget and against the phase alike.
-    return min(most, state.iteration + max(0, budget - state.iterations_done))
+    return most if left is None else min(most, state.iteration + left)
 
 
 def another_round(state: State, config: Config) -> bool:

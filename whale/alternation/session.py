@@ -13,7 +13,7 @@ from whale.alternation.compute import Compute
 from whale.alternation.decide import config_of
 from whale.alternation.judging import rule_of
 from whale.alternation.progress import Reporter
-from whale.alternation.run_folder import RunFolder
+from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.alternation.runner import Runner, fold_all
 from whale.alternation.search_step import score_note
 from whale.alternation.state import State
@@ -75,6 +75,30 @@ def create_folder(path: Path, config: Config) -> RunFolder:
     except OSError as error:
         raise WhaleError(f"{path}: cannot be created: {error.strerror or error}") from error
     return RunFolder(path)
+
+
+@contextmanager
+def run_in_the_making(name: str) -> Iterator[RunFolder]:
+    """A folder to fill for the run `name`; when the block ends it is in its place, complete, and else nowhere.
+
+    Raises:
+        ConflictError: there is a run of that name.
+        WhaleError: the folder cannot be made or written.
+    """
+    target = runs_folder() / name
+    if target.exists():
+        raise ConflictError(f"{target}: is there already; choose another --name")
+    making = RunFolder(target.with_name(f".{name}.making"))
+    shutil.rmtree(making.path, ignore_errors=True)
+    try:
+        making.path.mkdir(parents=True)
+        yield making
+        making.path.rename(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise WhaleError(f"{target}: cannot be made: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(making.path, ignore_errors=True)
 
 
 def write_config(folder: RunFolder, config: Config) -> None:

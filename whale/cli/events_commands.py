@@ -3,18 +3,17 @@
 import contextlib
 import gzip
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from whale.alternation.run_folder import RunFolder, runs_folder
+from whale.alternation.run_folder import RunFolder
 from whale.alternation.state import State, reduce
 from whale.cli.output import print_json, print_json_line, print_text
 from whale.cli.progress import reporter
-from whale.errors import ConflictError, CorruptLogError, UsageError, WhaleError
+from whale.errors import CorruptLogError, UsageError, WhaleError
 from whale.events import CODEC, GENESIS, CorruptLog, EventLog, Head, LogError, Row, UnknownEvent
 from whale.events import types as ev
 
@@ -167,7 +166,7 @@ def export(run: str, format_: str, output: Path | None, at: int | None) -> None:
 def import_(path: Path, name: str | None, overrides: list[str]) -> None:
     """Make a run from an exported log: all that reads a log works on it; its files are not part of it."""
     from whale.alternation.decide import config_of
-    from whale.alternation.session import require_log, write_config
+    from whale.alternation.session import require_log, run_in_the_making, write_config
     from whale.cli.run_commands import check_name
     from whale.config import apply_overrides, config_from, to_builtins
     from whale.events.transfer import read_file
@@ -180,23 +179,11 @@ def import_(path: Path, name: str | None, overrides: list[str]) -> None:
         raise UsageError(f"{path}: holds no run: its first event must be RunStarted")
     name = name or state.name
     check_name(name)
-    target = runs_folder() / name
-    if target.exists():
-        raise ConflictError(f"{target}: is there already; choose another --name")
-    config = config_from(apply_overrides(to_builtins(config_of(state)), overrides), source=str(path))
-    config = require_log(config, name)
-    making = RunFolder(target.with_name(f".{name}.importing"))
-    shutil.rmtree(making.path, ignore_errors=True)
-    try:
-        making.path.mkdir(parents=True)
-        write_config(making, config)
+    with run_in_the_making(name) as making:
+        config = config_from(apply_overrides(to_builtins(config_of(state)), overrides), source=str(path))
+        write_config(making, require_log(config, name))
         with contextlib.closing(making.open_log()) as log:
             log.restore(read_file(path))
-        making.path.rename(target)
-    except OSError as error:
-        raise WhaleError(f"{target}: cannot be made: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(making.path, ignore_errors=True)
     print_text(f"{name}: {head.position} events; `whale status {name}` shows it")
 
 
