@@ -19,7 +19,6 @@ log and for all of it, without and with the fold (whose state holds a record for
 
 import argparse
 import gc
-import resource
 import statistics
 import subprocess
 import sys
@@ -205,7 +204,9 @@ class Fact:
 
 
 def peak_megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # Not getrusage: a child's ru_maxrss begins at what its parent had when it forked, which hides everything below.
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1024
 
 
 def replay_in_own_process(path: Path, until: int, folding: bool) -> tuple[float, float]:
@@ -244,7 +245,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=20_000, help="events to replay, and to append 100 at a time")
     parser.add_argument("--singles", type=int, default=300, help="events to append one at a time")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=5, help="rounds of the comparison; 0: memory only")
     parser.add_argument("--folder", type=Path, help="where the databases are made: the disk that is measured")
     parser.add_argument("--postgres", default="auto", help="URL of a database for throw-away runs; no; auto: pgserver")
     parser.add_argument("--cpu", action="store_true", help="time the process's CPU: for a machine that is not quiet")
@@ -259,7 +260,8 @@ def main() -> None:
         replay_here(options.replay, options.until, options.fold)
         return
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="whale-bench-") as folder:
-        compare(Path(folder), min(options.events, 100_000), options.singles, options.repeats, options.postgres)
+        if options.repeats:
+            compare(Path(folder), min(options.events, 100_000), options.singles, options.repeats, options.postgres)
         memory(Path(folder), options.events)
 
 
@@ -342,9 +344,11 @@ class postgres_url:
         self._server = None
         if self._wanted != "auto":
             return None if self._wanted == "no" else self._wanted
+        sys.path.insert(0, str(Path(__file__).parent.parent))  # the tests' throw-away server
         try:
             from tests.events.postgres_server import LocalServer
-        except ImportError:
+        except ImportError as error:
+            print(f"no PostgreSQL here ({error}): give --postgres URL", file=sys.stderr)
             return None
         self._server = LocalServer()
         return self._server.database()

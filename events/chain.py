@@ -174,16 +174,16 @@ def seal(
     version: int,
     head: Head,
     now: datetime,
-    next_id: Callable[[datetime], str],
+    new_ids: Callable[[datetime, int], list[str]],
 ) -> list[Row]:
     """The batch as rows after `head`, the first with the stream's version + 1."""
     at = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     rows = []
     position, previous = head.position, head.hash
-    for p in batch:
+    for p, event_id in zip(batch, new_ids(now, len(batch)), strict=True):
         position, version = position + 1, version + 1
         envelope = (
-            position, stream, version, p.key, next_id(now), at, p.encoded.type, p.encoded.schema_version,
+            position, stream, version, p.key, event_id, at, p.encoded.type, p.encoded.schema_version,
             p.encoded.data, p.meta, previous,
         )  # fmt: skip
         previous = _hash(*envelope)
@@ -207,19 +207,19 @@ def utc_now() -> datetime:
 class EventIds:
     """UUIDs of version 7 (RFC 9562) that grow within one writer, also when its clock goes back.
 
-    They are ordered so that their index grows at its end (random ids cost half of the append rate); nothing
-    depends on the order.
+    Other systems that an event is sent to may sort and deduplicate by them; nothing in a log depends on them.
     """
 
     def __init__(self) -> None:
         self._last = 0  # milliseconds << 12 | a counter within the millisecond
         self._bits = Random().getrandbits  # seeded by the system once: a call of it costs more than all the rest
 
-    def __call__(self, now: datetime) -> str:
-        """The next id."""
-        self._last = max(self._last + 1, int(now.timestamp() * 1000) << 12)
-        ms, bits = self._last >> 12, self._bits(62)
-        return (
-            f"{ms >> 16:08x}-{ms & 0xFFFF:04x}-{0x7000 | self._last & 0xFFF:04x}-{0x8000 | bits >> 48:04x}-"
-            f"{bits & 0xFFFF_FFFF_FFFF:012x}"
-        )
+    def __call__(self, now: datetime, count: int) -> list[str]:
+        """The next ids."""
+        first = max(self._last + 1, int(now.timestamp() * 1000) << 12)
+        self._last = first + count - 1
+        ids = []
+        for n in range(first, first + count):
+            text = f"{(n >> 12) << 80 | 0x7 << 76 | (n & 0xFFF) << 64 | 0b10 << 62 | self._bits(62):032x}"
+            ids.append(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
+        return ids

@@ -25,7 +25,7 @@ class MemoryLog:
     """An `EventLog` that ends with its process. Safe to use from several threads."""
 
     def __init__(self, *, codec: Codec = CODEC, clock: Clock = utc_now) -> None:
-        self._codec, self._clock, self._next_id = codec, clock, EventIds()
+        self._codec, self._clock, self._new_ids = codec, clock, EventIds()
         self._rows: list[Row] = []
         self._streams: dict[str, dict[str, Row]] = {}
         self._changed = threading.Condition(threading.RLock())
@@ -45,7 +45,7 @@ class MemoryLog:
                 return repeat
             if expected_version is not None and expected_version != len(keys):
                 raise VersionConflict(stream, expected_version, len(keys))
-            new = seal(stream, batch, len(keys), self.head(), self._clock(), self._next_id)
+            new = seal(stream, batch, len(keys), self.head(), self._clock(), self._new_ids)
             self._rows += new
             self._streams.setdefault(stream, {}).update({row.key: row for row in new})
             self._changed.notify_all()

@@ -92,7 +92,7 @@ class PostgresLog:
         CorruptLog (the tables are not ours).
         """
         self.run = check_run(run)
-        self._codec, self._clock, self._next_id = codec, clock, EventIds()
+        self._codec, self._clock, self._new_ids = codec, clock, EventIds()
         self._readonly, self._closed = readonly, False
         self._server = Server(url, "log", readonly=readonly, patience=busy_timeout)
         self.where = f'{self._server.where}, run "{run}"'
@@ -161,7 +161,7 @@ class PostgresLog:
                 return repeat
             if expected_version is not None and expected_version != version:
                 raise VersionConflict(stream, expected_version, version)
-            new = seal(stream, batch, version, head, self._clock(), self._next_id)
+            new = seal(stream, batch, version, head, self._clock(), self._new_ids)
             with connection.pipeline():
                 for i in range(0, len(new), _ROWS_AN_INSERT):
                     stored.insert(connection, self.run, new[i : i + _ROWS_AN_INSERT])

@@ -14,7 +14,7 @@ from sqlalchemy.schema import CreateTable
 from whale.events.log import CorruptLog, LogError
 from whale.events.postgres_driver import psycopg, sql
 
-LAYOUT = 1
+LAYOUT = 2
 """Version of the tables' layout, in the comment on `whale_events`."""
 
 _COMMENT = "event log of whale, layout "

@@ -27,7 +27,6 @@ class PostgresEventRow(SQLModel, table=True):
     __table_args__ = (
         UniqueConstraint("run", "stream", "version"),
         UniqueConstraint("run", "stream", "key"),
-        UniqueConstraint("run", "event_id"),  # within a run: a fork holds its origin's ids
     )
 
     run: str = Field(primary_key=True, sa_type=_Text)
@@ -35,7 +34,7 @@ class PostgresEventRow(SQLModel, table=True):
     stream: str = Field(sa_type=_Text)
     version: int = Field(sa_type=BigInteger)
     key: str = Field(sa_type=_Text)
-    event_id: str = Field(sa_type=_Text)
+    event_id: str = Field(sa_type=_Text)  # not indexed: nothing is looked up by it
     at: str = Field(sa_type=Text)
     type: str = Field(sa_type=Text)
     schema_version: int

@@ -77,7 +77,7 @@ class SqliteLog:
         Raises LogError (no log there, no permission), LogFull, CorruptLog (it is not a log, or damaged).
         """
         self.path = Path(path)
-        self._codec, self._clock, self._next_id = codec, clock, EventIds()
+        self._codec, self._clock, self._new_ids = codec, clock, EventIds()
         self._closed = False
         if not self.path.exists():
             if readonly:
@@ -142,7 +142,7 @@ class SqliteLog:
             version = version_of(connection, stream)
             if expected_version is not None and expected_version != version:
                 raise VersionConflict(stream, expected_version, version)
-            new = seal(stream, batch, version, head_of(connection), self._clock(), self._next_id)
+            new = seal(stream, batch, version, head_of(connection), self._clock(), self._new_ids)
             insert(connection, new)
         return sealed(new, batch)
 

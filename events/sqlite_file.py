@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from whale.events.log import CorruptLog, LogBusy, LogError, LogFull
 
 APPLICATION_ID = 0x5748_4C45  # "WHLE"
-LAYOUT = 1
+LAYOUT = 2
 """Version of the table's layout (PRAGMA user_version); the events' own versions are apart from it."""
 
 # INSERT OR REPLACE deletes rows without firing a DELETE trigger, so inserting is guarded too: a new row has
@@ -39,7 +39,6 @@ TRIGGERS = {
         "WHEN NEW.position IS NOT (SELECT coalesce(max(position), 0) + 1 FROM events) "
         "OR NEW.version IS NOT (SELECT coalesce(max(version), 0) + 1 FROM events WHERE stream = NEW.stream) "
         "OR EXISTS (SELECT 1 FROM events WHERE stream = NEW.stream AND key = NEW.key) "
-        "OR EXISTS (SELECT 1 FROM events WHERE event_id = NEW.event_id) "
         "BEGIN SELECT RAISE(ABORT, 'the event log is append-only'); END"
     ),
 }
@@ -99,7 +98,7 @@ def writer(path: Path, busy_timeout: float) -> Engine:
         raw.execute("PRAGMA journal_mode = WAL")
         raw.execute("PRAGMA synchronous = FULL")
         raw.execute("PRAGMA recursive_triggers = ON")
-        raw.execute("PRAGMA cache_size = -16000")  # 16 MB: an append touches the end of four indexes
+        raw.execute("PRAGMA cache_size = -16000")  # 16 MB: an append touches the end of each index
         return raw
 
     return create_engine(

@@ -19,7 +19,7 @@ class EventRow(SQLModel, table=True):
     stream: str = Field(sa_type=Text)
     version: int
     key: str = Field(sa_type=Text)
-    event_id: str = Field(sa_type=Text, unique=True)
+    event_id: str = Field(sa_type=Text)  # not indexed: nothing is looked up by it
     at: str = Field(sa_type=Text)
     type: str = Field(sa_type=Text)
     schema_version: int

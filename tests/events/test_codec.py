@@ -116,8 +116,8 @@ def test_every_event_of_this_release_is_stored_under_its_own_name() -> None:
 
 
 def test_ids_grow_also_when_the_clock_goes_back() -> None:
-    next_id, now = EventIds(), datetime(2030, 1, 1, tzinfo=UTC)
+    new_ids, now = EventIds(), datetime(2030, 1, 1, tzinfo=UTC)
     clock = [now, now, now - timedelta(days=400), now - timedelta(days=1), now + timedelta(seconds=1)]
-    ids = [next_id(at) for at in clock]
+    ids = [i for at in clock for i in new_ids(at, 2)]
     assert ids == sorted(set(ids))
     assert all(len(i) == 36 and i[14] == "7" and i[19] in "89ab" for i in ids)

@@ -59,7 +59,6 @@ def copy_of_event_2(position: str = "4", version: str = "4", key: str = "'new'",
         "INSERT OR REPLACE " + copy_of_event_2(position="2", version="2", key="'extend/2'"),
         "INSERT OR REPLACE " + copy_of_event_2(version="2"),
         "INSERT OR REPLACE " + copy_of_event_2(key="'extend/2'"),
-        "INSERT OR REPLACE " + copy_of_event_2(event_id="event_id"),
         "INSERT OR REPLACE " + copy_of_event_2(position="NULL"),
         "INSERT " + copy_of_event_2(position="9"),
         "INSERT " + copy_of_event_2(version="9"),
@@ -91,7 +90,7 @@ def test_the_declared_table_has_the_columns_of_a_row_and_the_unique_constraints(
         for _, name, is_unique, *_ in raw.execute("PRAGMA index_list(events)").fetchall():
             assert is_unique
             unique.add(tuple(row[2] for row in raw.execute(f"PRAGMA index_info({name})")))
-        assert unique == {("stream", "version"), ("stream", "key"), ("event_id",)}
+        assert unique == {("stream", "version"), ("stream", "key")}
         assert not any(row[3] == 0 for row in raw.execute("PRAGMA table_info(events)"))  # all NOT NULL
 
 
