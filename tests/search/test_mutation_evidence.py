@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from tests.search.sample_trees import LOOKUP_TREE, entry
+from whale.domains.registry import load_domain
 from whale.rollout.types import ToolCall, Trajectory, Turn
 from whale.search.mutation.catalogue import OPERATORS
 from whale.search.mutation.evidence import evidence_of, limit_matters
@@ -96,3 +97,40 @@ def test_proposals_stay_a_function_of_archive_and_seed() -> None:
     first, second = (MutationProposer().propose(archive, count=6, seed=3, cycle=1, iteration=1) for _ in range(2))
     assert first == second
     assert len(first) == 6
+
+
+def asked(query: str, reward: float = 0.0) -> Trajectory:
+    return replace(SHORT, calls=(ToolCall(1, "search", {"query": query}, []),), reward=reward)
+
+
+QUESTION = {"t": {"question": "Which city is the capital of France?"}}
+
+
+def test_a_tool_that_is_not_asked_the_tasks_words_is_asked_them_first() -> None:
+    tree = load_domain("searchqa", {"test": 8}).h0()
+
+    def first_choices(*rollouts: Trajectory) -> set[str]:
+        known = Material(task_fields=("question",), evidence={digest(tree): evidence_of(rollouts, QUESTION)})
+        made = [mutate(BY_NAME["tool-argument"], tree, known, (), Random(seed)) for seed in range(40)]
+        return {change.summary for change in made if change is not None}
+
+    elsewhere = first_choices(asked("country of Graz"), asked("city"))
+    assert elsewhere
+    assert all('task["question"]' in summary for summary in elsewhere)
+    already = first_choices(asked("the capital city of France"), asked("which is the capital of France"))
+    assert any('task["question"]' not in summary for summary in already), "nothing speaks for one place"
+
+
+def test_what_passed_rollouts_asked_is_no_evidence_against_them() -> None:
+    shown = evidence_of([asked("city", reward=1.0), asked("capital city of France")], QUESTION)
+    assert shown.left_out == {("search", "question"): 0.0}
+
+
+def test_what_one_or_two_replies_have_in_common_is_not_taken_for_a_form() -> None:
+    def prefixes(*answers: str) -> set[str]:
+        rollouts = [rollout(turn("<search>x", 5), turn(f"<answer>{text}</answer>", 9), reward=1.0) for text in answers]
+        summaries = (change.summary for change in changes("prefix-add", material(rollout(*SHORT.turns), *rollouts)))
+        return {summary.split("'")[1] for summary in summaries if "call 2" in summary}
+
+    assert prefixes() == prefixes("Austria") == prefixes("Austria", "Austria", "Austria") == set()
+    assert prefixes("Austria", "Peru", "Chad") == {"<answer>"}

@@ -1,11 +1,14 @@
 """What rollouts of a tree show of its calls, so that an operator skips a change that could not be seen.
 
 It says where a change has an effect, never which effect is good: a limit that no reply reached, a stop string that
-no reply met, a cut longer than every text. Nothing of a domain is in it.
+no reply met, a cut longer than every text, a tool that is asked the task's own words already. Nothing of a domain is
+in it.
 """
 
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from whale.rollout.types import Trajectory
@@ -36,13 +39,22 @@ class Evidence:
     """Each episode's replies in order."""
     longest_text: Mapping[str, int]
     """Tool -> words of the longest text that it returned."""
+    left_out: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """(tool, public field of the task) -> the share of failed rollouts in which no call of the tool was asked most of
+    the field's words."""
 
 
-def evidence_of(trajectories: Iterable[Trajectory]) -> Evidence:
-    """Read the rollouts of one tree."""
+def evidence_of(
+    trajectories: Iterable[Trajectory], task_text: Mapping[str, Mapping[str, Any]] | None = None
+) -> Evidence:
+    """Read the rollouts of one tree. `task_text`: task id -> public fields."""
     episodes, longest = [], dict[str, int]()
+    lacking = defaultdict[tuple[str, str], list[bool]](list)
     for trajectory in trajectories:
         passed = trajectory.reward > 0
+        if not passed:
+            for tool, name, lacks in _lacking(trajectory, (task_text or {}).get(trajectory.task_id, {})):
+                lacking[tool, name].append(lacks)
         episodes.append(
             tuple(
                 Heard(turn.text.strip(), len(turn.output_ids), turn.finish_reason == "length", passed)
@@ -51,7 +63,26 @@ def evidence_of(trajectories: Iterable[Trajectory]) -> Evidence:
         )
         for call in trajectory.calls:
             longest[call.name] = max(longest.get(call.name, 0), _words(call.result))
-    return Evidence(tuple(episodes), longest)
+    return Evidence(tuple(episodes), longest, {key: sum(found) / len(found) for key, found in lacking.items()})
+
+
+def _lacking(trajectory: Trajectory, public: Mapping[str, Any]) -> Iterable[tuple[str, str, bool]]:
+    """(tool, field, whether no call of the tool was asked most of the field's words)."""
+    asked = defaultdict[str, list[set[str]]](list)
+    for call in trajectory.calls:
+        asked[call.name].append(_vocabulary(call.arguments))
+    for name, value in public.items():
+        words = _vocabulary(value)
+        for tool, calls in asked.items():
+            if words:
+                yield tool, name, all(2 * len(words & arguments) <= len(words) for arguments in calls)
+
+
+def _vocabulary(value: Any) -> set[str]:
+    if isinstance(value, str):
+        return set(re.findall(r"\w+", value.lower()))
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return set().union(*map(_vocabulary, inner))
 
 
 def _words(value: Any) -> int:

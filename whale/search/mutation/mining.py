@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from whale.search.mutation.calls import Call
+from whale.search.mutation.evidence import heard_at
 from whale.search.mutation.operator import Material
 from whale.search.mutation.program import Program
 from whale.search.worked_examples import example_files
@@ -12,10 +13,12 @@ SHARE = 0.6
 """A beginning or an ending is common if this share of the replies has it."""
 LONGEST = 24
 """Characters of a mined string, at most."""
+FEWEST = 3
+"""Different replies from which a form can be told: what one or two have in common may be their content."""
 
 
 def replies_at(program: Program, material: Material, call: Call) -> list[str]:
-    """Texts that the model gave at this call in passed rollouts, and in the tree's own examples.
+    """Different texts that the model gave at this call in passed rollouts, or that the tree's own examples give.
 
     A rollout tells its calls apart only if it holds one assistant message per model call of the program; if
     not, its last message is taken as the reply of a call that is the answer.
@@ -37,7 +40,8 @@ def replies_at(program: Program, material: Material, call: Call) -> list[str]:
             texts.append(replies[call.position])
         elif replies and last:
             texts.append(replies[-1])
-    return [text.strip() for text in texts if text.strip()]
+    texts += [reply.text for reply in heard_at(program, material, call) if reply.passed]
+    return list(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 
 def common_beginning(texts: Sequence[str]) -> str | None:
@@ -65,6 +69,8 @@ def _is_mark(character: str) -> bool:
 
 
 def _longest(parts: Iterable[str], total: int, allowed: Callable[[str], bool]) -> str | None:
+    if total < FEWEST:
+        return None
     counts = Counter(parts)
     common = [part for part, count in counts.items() if count >= SHARE * total and allowed(part)]
     return max(common, key=lambda part: (len(part), part), default=None)

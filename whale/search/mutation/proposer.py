@@ -240,7 +240,7 @@ def material_of(archive: Archive, max_example_chars: int, max_examples: int) -> 
     publics = list(archive.task_text.values())
     fields = [key for key in (publics[0] if publics else {}) if all(isinstance(p.get(key), str) for p in publics)]
     evidence = {
-        digest(entry.files): evidence_of(archive.trajectories[entry.candidate])
+        digest(entry.files): evidence_of(archive.trajectories[entry.candidate], archive.task_text)
         for entry in archive.entries
         if entry.candidate in archive.trajectories
     }

@@ -112,18 +112,23 @@ def _sizes(program: Program, call: Call) -> list[ast.expr]:
 
 def _rebind_sites(program: Program, material: Material) -> list[Site]:
     sites = []
+    evidence = material.evidence.get(digest(program.files))
+    left_out = evidence.left_out if evidence else {}
     for call in program.tool_calls:
         kinds = program.kinds_at(call.function, call.statement)
-        offered = [name for name, kind in kinds.items() if kind == "str"]
-        offered += [f"{name}.text" for name, kind in kinds.items() if kind == "reply"]
+        offered = {name: 0.0 for name, kind in kinds.items() if kind == "str"}
+        offered |= {f"{name}.text": 0.0 for name, kind in kinds.items() if kind == "reply"}
         task = program.roles.get(call.function.name, Roles()).task
         if task:
-            offered += [f"{task}[{literal(field)}]" for field in text_fields(program, material)]
+            offered |= {
+                f"{task}[{literal(field)}]": left_out.get((call.tool, field), 0.0)
+                for field in text_fields(program, material)
+            }
         for name, node, sure in _text_arguments(program, call):
             own = program.source.code(node)
             sites += [
-                Site(partial(_rebind, program, call, name, node, sure, other))
-                for other in offered
+                Site(partial(_rebind, program, call, name, node, sure, other), bears)
+                for other, bears in offered.items()
                 if _plain(other) not in _plain(own)
             ]
     return sites
