@@ -5,14 +5,13 @@ checkpoints are complete before the event that names them, Git's writes are idem
 derived, so that a repeat is recognised as the same event.
 """
 
-import datetime
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from whale.alternation import acceptance_step, evaluation, search_step
+from whale.alternation import acceptance_step, evaluation, search_step, store_facts
 from whale.alternation import decide as d
 from whale.alternation.compute import Compute
 from whale.alternation.control import answer
@@ -33,7 +32,8 @@ from whale.search.types import Proposer
 
 PAUSE_POLL = 0.5
 """Seconds between looks at the log while paused."""
-
+LOOSE_OBJECTS = 5_000
+"""Loose objects in the harness store at which it is packed, after an acceptance."""
 
 _CALLS_AWAY = (ev.PauseRequested, ev.StopRequested)
 """Requests for which a proposer's session is left; others wait for its end."""
@@ -223,28 +223,20 @@ class Runner:
             ev.AcceptanceCommitted(serial=command.serial, candidate=candidate.id, tree=candidate.tree),
             sha=sha,
         )
+        self._keep_store_small()
 
-    def commit_facts(self, candidate_id: str, key: str, cycle: int | None = None, witness: bool = False) -> CommitFacts:
-        """What a commit says, from the event with this key, which it carries out.
+    def _keep_store_small(self) -> None:
+        try:
+            if self.repo.size().loose >= LOOSE_OBJECTS:
+                self.repo.pack()
+        except RepoError as error:  # a full disk, say: the store is whole, only larger than need be
+            self.reporter.note(f"the harness store was not packed: {error}")
 
-        With `witness` it names the event's position too, where `whale events verify` looks for the hash.
-        """
-        candidate = self.state.candidates[candidate_id]
+    def commit_facts(self, candidate: str, key: str, cycle: int | None = None, witness: bool = False) -> CommitFacts:
+        """What a commit says, from the event with this key, which it carries out."""
         cause = self.log.find(key, "run")
         assert cause is not None, "what is in the state has its event"
-        return CommitFacts(
-            run=self.state.name,
-            cycle=candidate.cycle if cycle is None else cycle,
-            iteration=candidate.iteration,
-            proposer=candidate.proposer,
-            title=candidate.title,
-            hypothesis=candidate.hypothesis,
-            axis=candidate.axis,
-            changes=candidate.changes,
-            event_hash=cause.hash,
-            log_position=cause.position if witness else None,
-            when=datetime.datetime.fromisoformat(cause.at),
-        )
+        return store_facts.commit_facts(self.state, candidate, cause, cycle, witness)
 
     # --- rollouts and weights ---
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from whale.alternation import decide as d
+from whale.alternation.store_facts import invalid_note, score_note
 from whale.alternation.units import derive_seed
 from whale.alternation.workbench import RunWorkbench
 from whale.events import NewEvent
@@ -53,6 +54,7 @@ def validate(runner: "Runner", command: d.Validate) -> None:
         ev.HarnessValidated(candidate=candidate, valid=reason is None, reason=reason or ""),
     )
     if reason is not None:
+        runner.repo.record_score(candidate, invalid_note(runner.state.candidates[candidate]))
         runner.reporter.note(f"{candidate} is invalid: {reason.splitlines()[0]}")
 
 
@@ -270,23 +272,6 @@ def complete_score(runner: "Runner", command: d.CompleteScore) -> None:
         f"{candidate.id}: {score.score:.3f} [{score.low:.3f}, {score.high:.3f}], n = {score.n}"
         + (" (incoming)" if command.iteration == 0 else "")
     )
-
-
-def score_note(event: ev.CandidateScored) -> dict[str, object]:
-    """The late facts that Git shows; the log is the authority."""
-    return {
-        "score": round(event.score, 6),
-        "low": round(event.low, 6),
-        "high": round(event.high, 6),
-        "n": event.n,
-        "weights": event.weights,
-        "cycle": event.cycle,
-        "iteration": event.iteration,
-        "mean_turns": round(event.mean_turns, 3),
-        "mean_tokens": round(event.mean_tokens, 3),
-        "fabricated": round(event.fabricated, 4),
-        "failures": event.failures,
-    }
 
 
 def complete_iteration(runner: "Runner", command: d.CompleteIteration) -> None:

@@ -15,8 +15,8 @@ from whale.alternation.judging import rule_of
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.alternation.runner import Runner, fold_all
-from whale.alternation.search_step import score_note
 from whale.alternation.state import State
+from whale.alternation.store_facts import notes
 from whale.artifacts import sync_folder
 from whale.config import Config, for_the_log, load_config, to_builtins
 from whale.domains.registry import load_domain, preflight
@@ -207,9 +207,4 @@ def _repository(folder: RunFolder) -> Iterator[HarnessRepo]:
 
 def rebuild_notes(repo: HarnessRepo, state: State) -> None:
     """Bring Git's notes to the log: what was recorded and not yet written there when a runner was killed."""
-    repo.rebuild_notes(
-        (candidate.id, score_note(scored))
-        for candidate in state.candidates.values()
-        if candidate.committed
-        for scored in candidate.scores
-    )
+    repo.rebuild_notes(notes(state))

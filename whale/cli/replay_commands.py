@@ -7,9 +7,11 @@ import msgspec
 
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.state import State, TrainedStep, reduce
+from whale.alternation.store_facts import commit_facts, notes
 from whale.cli.output import print_json
 from whale.cli.progress import reporter
 from whale.errors import CorruptLogError, UsageError
+from whale.events import Recorded
 from whale.events import types as ev
 
 
@@ -29,7 +31,10 @@ def replay(run: str, at: int | None, deep: bool, json: bool, quiet: bool) -> Non
             if at is not None and not 0 <= at <= head.position:
                 raise UsageError(f"--at {at}: the log has events 1 to {head.position}")
             state = fold(reduce, State(), log.read(until=at))
-            recorded = [r.event for r in log.read(until=at)]
+            recorded, proposals = [], Proposals()
+            for record in log.read(until=at):
+                recorded.append(record.event)
+                proposals.see(record)
         except (CorruptLog, UnknownEvent) as error:
             raise CorruptLogError(f"{folder.log_place}: {error}") from error
     finally:
@@ -37,7 +42,7 @@ def replay(run: str, at: int | None, deep: bool, json: bool, quiet: bool) -> Non
     problems: list[str] = []
     checked: dict[str, int] = {}
     if at is None:
-        checked = check_named(folder, state, recorded, problems)
+        checked = check_named(folder, state, recorded, proposals, problems)
         if deep and not problems:
             checked["steps trained again"] = deep_replay(folder, state, recorded, problems, reporter(quiet) or Silent())
     position = head.position if at is None else at
@@ -57,8 +62,33 @@ def replay(run: str, at: int | None, deep: bool, json: bool, quiet: bool) -> Non
         raise CorruptLogError(f"{folder.path}: " + "; ".join(problems[:5]))
 
 
-def check_named(folder: RunFolder, state: State, recorded: list[ev.Event], problems: list[str]) -> dict[str, int]:
-    """What the log names must be there, with the digest that it names."""
+class Proposals:
+    """Which event asked for each candidate's commit, and which run made it."""
+
+    def __init__(self) -> None:
+        self.causes: dict[str, Recorded] = {}
+        self.runs: dict[str, str] = {}
+        self._run = ""
+
+    def see(self, record: Recorded) -> None:
+        """The next event of the log."""
+        match record.event:
+            case ev.RunStarted(name=name) | ev.RunForked(name=name):
+                self._run = name
+            case ev.HarnessProposed(candidate=candidate):
+                self.causes[candidate] = record
+            case ev.HarnessCommitted(candidate=candidate):
+                self.runs[candidate] = self._run
+
+
+def check_named(
+    folder: RunFolder,
+    state: State,
+    recorded: list[ev.Event],
+    asked: Proposals,
+    problems: list[str],
+) -> dict[str, int]:
+    """What the log names must be there, with the digest that it names, and Git must say what the log says."""
     from whale.harness_repo import HarnessRepo, RepoError
     from whale.weights.checkpoints import CheckpointStore
 
@@ -81,7 +111,8 @@ def check_named(folder: RunFolder, state: State, recorded: list[ev.Event], probl
                 # Killed between Git's commit and its event: the commit is what the event will name.
                 pending = state.acceptance_pending[0]
                 acceptances.append((len(acceptances), pending, state.candidates[pending].tree))
-            problems += repo.verify([*proposals, *acceptances])
+            commits = [(id_, commit_facts(state, id_, asked.causes[id_], run=asked.runs[id_])) for id_, _ in proposals]
+            problems += repo.verify([*proposals, *acceptances], commits=commits, scores=notes(state))
     except RepoError as error:
         problems.append(str(error))
     return {
