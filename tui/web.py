@@ -15,6 +15,9 @@ from typing import Any
 from whale.errors import UsageError
 
 COOKIE = "whale-token"
+POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; connect-src 'self' ws: wss:"
+"""Nothing comes from elsewhere: textual-serve's page asks a font service first, and without a network it waits for
+that for minutes before it opens the terminal."""
 
 
 def is_loopback(host: str) -> bool:
@@ -79,6 +82,8 @@ def _guarded(server: Any, token: str | None) -> Any:
         if token and not hmac.compare_digest(given.encode(), token.encode()):
             raise web.HTTPForbidden(text="add ?token=... to the address\n")
         response: web.StreamResponse = await handler(request)
+        if not response.prepared:
+            response.headers["Content-Security-Policy"] = POLICY
         if token and request.query.get("token") and not response.prepared:
             response.set_cookie(COOKIE, token, httponly=True, samesite="Strict")
         return response

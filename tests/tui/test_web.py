@@ -64,6 +64,9 @@ def test_the_server_asks_for_its_token_and_refuses_other_sites_pages(tmp_path: P
                 assert server.poll() is None
                 time.sleep(0.1)
         assert status(url + "?token=wrong") == 403
+        with urllib.request.urlopen(url + "?token=a-token-of-many-letters", timeout=10) as page:
+            policy = page.headers["Content-Security-Policy"]
+        assert "http" not in policy, "nothing is loaded from elsewhere, so that it opens without a network"
         assert status(url + "?token=a-token-of-many-letters") == 200
         assert status(url, Cookie="whale-token=a-token-of-many-letters") == 200
         assert status(url + "?token=a-token-of-many-letters", Origin="http://evil.example") == 403
@@ -137,7 +140,10 @@ async def _browse(port: int, url: str) -> list[str]:
             async def until(word: str) -> str:
                 seen = ""
                 while word not in seen:
-                    message = json.loads((await protocol.receive()).data)
+                    try:
+                        message = json.loads((await asyncio.wait_for(protocol.receive(), 60)).data)
+                    except TimeoutError:
+                        raise AssertionError(f"no {word!r} in {seen[-3000:]!r}") from None
                     if message.get("method") == "Network.webSocketFrameReceived":
                         frame = message["params"]["response"]
                         data = frame["payloadData"]
@@ -148,6 +154,10 @@ async def _browse(port: int, url: str) -> list[str]:
             await call("Network.enable")
             await call("Page.navigate", url=url)
             first = await until("held-out success")
-            await call("Input.dispatchKeyEvent", type="keyDown", text="3", key="3")
-            await call("Input.dispatchKeyEvent", type="keyUp", key="3")
+            await call("Page.bringToFront")
+            for kind in ("mousePressed", "mouseReleased"):  # a click gives the terminal the keyboard
+                await call("Input.dispatchMouseEvent", type=kind, x=600, y=700, button="left", clickCount=1)
+            digit = {"key": "3", "code": "Digit3", "windowsVirtualKeyCode": ord("3")}
+            await call("Input.dispatchKeyEvent", type="keyDown", text="3", **digit)
+            await call("Input.dispatchKeyEvent", type="keyUp", **digit)
             return [first, await until("19 candidates")]
