@@ -146,6 +146,45 @@ def test_in_a_prompt_search_a_character_elsewhere_is_recorded_as_invalid_and_a_n
     assert found["words"].valid is True and found["words"].scores
 
 
+def test_gepa_in_a_run_commits_what_it_hands_over_and_a_kill_costs_nothing_twice(
+    whale_here: WhaleProcess, toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("gepa", reason="the extra `gepa` is not installed")
+    from whale.alternation import workbench
+
+    record = workbench.RunWorkbench.record
+    killed: list[int] = []
+
+    def record_and_die(self: workbench.RunWorkbench, turn: int, *rest: Any) -> None:
+        record(self, turn, *rest)
+        if not killed:
+            killed.append(turn)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(workbench.RunWorkbench, "record", record_and_die)
+    replies = [Answer([{"type": "text", "text": f"```\nText {n}\n```"}], "end_turn") for n in range(3)]
+    with messages_server(replies) as played:
+        options = {"model": "played", "base_url": played.base_url, "test": False, "minibatch": 2, "steps": 3}
+        path = config(
+            tmp_path / "c.toml", toy_model, played.base_url,
+            proposer="gepa", candidates=1, space="prompts", options=options,
+        )  # fmt: skip
+        path.write_text(path.read_text().replace("iterations = 1", "iterations = 2"))
+        assert whale_here("run", str(path), "--name", "g", "--quiet", check=False).returncode == 130
+        asked = len(played.requests)
+        whale_here("resume", "g", "--quiet")
+    told = events(tmp_path / "runs" / "g")
+    paid = [(fact.iteration, fact.turn) for fact in told if isinstance(fact, ev.ProposerReplied)]
+    assert asked == 1 and len(played.requests) == len(paid) == len(set(paid))
+    proposed = [fact for fact in told if isinstance(fact, ev.HarnessProposed) and fact.proposer == "gepa"]
+    committed = {fact.candidate for fact in told if isinstance(fact, ev.HarnessCommitted)}
+    assert proposed and {fact.candidate for fact in proposed} <= committed
+    trials = [fact for fact in told if isinstance(fact, ev.RolloutsRecorded) and fact.purpose == "try"]
+    assert trials and all(outcome.task.startswith("weight") for fact in trials for outcome in fact.outcomes)
+    state = RunFolder(tmp_path / "runs" / "g").state()
+    assert all(state.candidates[fact.candidate].valid for fact in proposed)
+
+
 @pytest.mark.parametrize("how", ["SIGTERM", "Ctrl-C"])
 def test_left_in_the_middle_of_a_scoring_batch_a_run_samples_no_recorded_batch_again(
     how: str, whale_here: WhaleProcess, toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -31,10 +31,11 @@ class AnthropicModel(ServiceModel):
         request: dict[str, Any] = {
             "model": self.model,
             "max_tokens": self.max_tokens,
-            "system": [{"type": "text", "text": system, **_CACHE}],
             "messages": cached(messages),
             "extra_body": self.extra or None,
         }
+        if system:  # an empty block is refused, as an empty list of tools is
+            request["system"] = [{"type": "text", "text": system, **_CACHE}]
         if tools:
             request["tools"] = list(tools)
 

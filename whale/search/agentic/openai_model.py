@@ -86,7 +86,7 @@ def _arguments(text: str) -> dict[str, Any]:
 
 def chat_messages(system: str, messages: Sequence[Block]) -> list[dict[str, Any]]:
     """Messages with content blocks as Chat Completions takes them."""
-    result: list[dict[str, Any]] = [{"role": "system", "content": system}]
+    result: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     for message in messages:
         texts = [block["text"] for block in message["content"] if block["type"] == "text"]
         calls = [block for block in message["content"] if block["type"] == "tool_use"]
