@@ -185,6 +185,39 @@ def test_gepa_in_a_run_commits_what_it_hands_over_and_a_kill_costs_nothing_twice
     assert all(state.candidates[fact.candidate].valid for fact in proposed)
 
 
+def test_claude_code_in_a_run_is_recorded_and_goes_on_after_a_stop(
+    whale_here: WhaleProcess, toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("claude_agent_sdk", reason="the extra `claude-code` is not installed")
+    from whale.alternation import workbench
+
+    record = workbench.RunWorkbench.record
+    stopped: list[int] = []
+
+    def record_and_stop(self: workbench.RunWorkbench, turn: int, *rest: Any) -> None:
+        record(self, turn, *rest)
+        if turn == 3 and not stopped:
+            stopped.append(turn)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(workbench.RunWorkbench, "record", record_and_stop)
+    toy = (TOY.parent / "h0" / "harness.py").read_text()
+    script_of_ours = script(toy)
+    for answer in script_of_ours:
+        answer.blocks = [{**block, "name": f"mcp__whale__{block['name']}"} for block in answer.blocks]
+    with messages_server(script_of_ours) as played:
+        path = str(config(tmp_path / "c.toml", toy_model, played.base_url, proposer="claude-code"))
+        whale_here("run", path, "--name", "cc", "--quiet", check=False)
+        assert len(played.requests) == 3
+        whale_here("resume", "cc", "--quiet")
+        assert len(played.requests) == 5
+    told = events(tmp_path / "runs" / "cc")
+    assert [fact.turn for fact in told if isinstance(fact, ev.ProposerReplied)] == [1, 2, 3, 4, 5]
+    (ended,) = [fact for fact in told if isinstance(fact, ev.ProposerSessionEnded)]
+    assert (ended.outcome, ended.proposed) == ("submitted", 1)
+    assert sum(isinstance(fact, ev.RolloutsRecorded) and fact.purpose == "try" for fact in told) == 1
+
+
 @pytest.mark.parametrize("how", ["SIGTERM", "Ctrl-C"])
 def test_left_in_the_middle_of_a_scoring_batch_a_run_samples_no_recorded_batch_again(
     how: str, whale_here: WhaleProcess, toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -173,7 +173,7 @@ def test_the_scripted_proposer_plays_its_script() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("mutations", {}, "known: anthropic, gepa, mutation, openai, scripted"),
+        ("mutations", {}, "known: anthropic, claude-code, gepa, mutation, openai, scripted"),
         ("mutation", {"temperature": 1}, "temperature"),
         ("mutation", {"pair_probability": 2.0}, "0..1"),
     ],

@@ -1,6 +1,6 @@
 """Any model behind the Messages protocol, through the `anthropic` SDK: streamed, with prompt caching."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,6 @@ class AnthropicModel(ServiceModel):
 
     def ask(self, system: str, messages: Sequence[Block], tools: Sequence[Block]) -> ModelReply:
         """One streamed request (see `ServiceModel`)."""
-        import anthropic
-
         request: dict[str, Any] = {
             "model": self.model,
             "max_tokens": self.max_tokens,
@@ -38,6 +36,11 @@ class AnthropicModel(ServiceModel):
             request["system"] = [{"type": "text", "text": system, **_CACHE}]
         if tools:
             request["tools"] = list(tools)
+        return self.send(request)
+
+    def send(self, request: Mapping[str, Any]) -> ModelReply:
+        """The reply to a request in the SDK's own terms (see `ServiceModel`)."""
+        import anthropic
 
         def streamed() -> "anthropic.types.Message":
             with self.client.messages.stream(**request) as stream:
