@@ -224,7 +224,7 @@ def test_left_in_the_middle_of_a_scoring_batch_a_run_samples_no_recorded_batch_a
 ) -> None:
     """SIGTERM lets the batch end; Ctrl-C leaves it, and it alone is sampled again."""
     from whale.alternation.compute import Compute
-    from whale.rollout.transformers_engine import TransformersSession
+    from whale.rollout.decoding import TransformersSession
 
     toy = (TOY.parent / "h0" / "harness.py").read_text()
     sampled: list[str] = []

@@ -3,8 +3,11 @@
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.search.messages_server import Answer, Block, Played, call, messages_server, say
@@ -32,7 +35,7 @@ def use(name: str, number: int = 0, **arguments: Any) -> Block:
 
 def whole() -> list[Answer]:
     code = LOOKUP_TREE["harness.py"].decode() + "# better\n"
-    texts = dict.fromkeys(("title", "hypothesis", "axis", "changes", "critique"), "words")
+    texts: dict[str, Any] = dict.fromkeys(("title", "hypothesis", "axis", "changes", "critique"), "words")
     return [
         Answer([say("I look."), use("list_files"), use("new_draft", draft="one", parent="h0")]),
         Answer([use("write_file", draft="one", path="harness.py", content=code), use("check_draft", draft="one")]),
@@ -111,6 +114,40 @@ def test_a_refused_key_is_said_once() -> None:
     assert len(played.requests) == 1
 
 
+class Killing(Bench):
+    """A bench on which the program dies of a signal in the middle of a session, once."""
+
+    killed = 0
+
+    def trial(self, key: str, files: Mapping[str, bytes], tasks: int) -> str:
+        for child in psutil.Process().children(recursive=True):
+            if "claude" in child.name() and not self.killed:
+                child.kill()
+                self.killed += 1
+        return super().trial(key, files, tasks)
+
+
+def test_a_program_that_dies_is_a_fault_and_the_session_goes_on_from_its_last_reply() -> None:
+    bench = Killing()
+    with messages_server(whole()) as played:
+        with pytest.raises(WhaleError, match=r"failed after 3 replies.*`whale resume`"):
+            play(played, bench)
+        assert (bench.killed, len(played.requests)) == (1, 3)
+        result = play(played, bench)
+        assert len(played.requests) == 5
+    assert (result.outcome, len(result.proposals), bench.paid) == ("submitted", 1, 5)
+
+
+def test_a_program_that_cannot_start_is_a_fault(tmp_path: Path) -> None:
+    broken = tmp_path / "claude"
+    broken.write_text("#!/bin/sh\necho no >&2\nexit 3\n")
+    broken.chmod(0o755)
+    with messages_server([]) as played, pytest.raises(WhaleError, match="after 0 replies"):
+        play(played, cli=str(broken))
+    with messages_server([]) as played, pytest.raises(UsageError, match="no such program"):
+        play(played, cli=str(tmp_path / "nothing"))
+
+
 def test_without_the_sdk_or_the_program_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
@@ -154,7 +191,7 @@ def test_what_is_streamed_is_the_recorded_reply() -> None:
     """Read back by the SDK that the program's own is a sibling of."""
     from whale.search.agentic.anthropic_model import AnthropicModel
 
-    content = [
+    content: list[Block] = [
         {"type": "thinking", "thinking": "hm", "signature": "sig"}, {"type": "text", "text": "é\n漢"},
         {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"a": [1, {"b": "c"}]}},
     ]  # fmt: skip
@@ -170,7 +207,8 @@ def test_what_is_streamed_is_the_recorded_reply() -> None:
 def test_a_job_runs_in_the_thread_that_serves_and_its_exception_rises_there() -> None:
     import threading
 
-    desk, seen = Desk(), []
+    desk = Desk()
+    seen: list[int | str] = []
 
     def client() -> None:
         seen.append(desk.ask(threading.get_ident))

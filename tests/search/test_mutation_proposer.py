@@ -140,7 +140,7 @@ def test_without_a_parent_or_a_way_to_change_it_fewer_come() -> None:
 
 
 def test_what_is_left_out_is_never_used_and_an_unknown_name_is_refused() -> None:
-    families = {o.name: o.family for o in (*OPERATORS, *CROSSOVERS)}
+    families = {o.name: o.family for o in OPERATORS} | {o.name: o.family for o in CROSSOVERS}
     _, made = search("lookup", 5, 12, without=["numbers", "crossover", "vote"])
     used = {name for proposal in made for name in proposal.axis.split(SEPARATOR)}
     assert made and not {families[name] for name in used} & {"numbers", "crossover"}

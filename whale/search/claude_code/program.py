@@ -39,7 +39,8 @@ class Program:
     ) -> None:
         self.prompt = prompt
         self.options = _options(system, model, home, address, key, cli, call)
-        self.error: BaseException | None = None
+        self.fault = ""
+        """What went wrong with it, if it ended otherwise than it should."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -59,16 +60,18 @@ class Program:
         try:
             asyncio.run(self._main())
         except BaseException as error:
-            self.error = error
+            self.fault = " ".join(f"{type(error).__name__}: {error}".split())[:500]
 
     async def _main(self) -> None:
-        from claude_agent_sdk import ClaudeSDKClient
+        from claude_agent_sdk import ClaudeSDKClient, ResultMessage
 
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         async with ClaudeSDKClient(self.options) as client:
             await client.query(self.prompt)
-            async for _message in client.receive_response():
-                pass  # what it says went through the gateway, and is recorded
+            # What the model says went through the gateway, and is recorded.
+            async for message in client.receive_response():
+                if isinstance(message, ResultMessage) and message.is_error:
+                    self.fault = " ".join((message.result or message.subtype).split())[:500]
 
 
 def _options(

@@ -4,7 +4,6 @@ import shutil
 import tempfile
 from typing import Any
 
-from whale.errors import WhaleError
 from whale.search.agentic.anthropic_model import AnthropicModel
 from whale.search.agentic.connection import connect, look_for, parse
 from whale.search.agentic.proposers import Options, instructions, opening, session_key, toolbox
@@ -71,6 +70,4 @@ class ClaudeCodeProposer:
                 desk.serve(program.over)
             finally:
                 program.stop()
-        if program.error is not None and visit.last is None:
-            raise WhaleError(f"claude-code: the program failed before its first request: {program.error}")
-        return visit.result()
+        return visit.result(program.fault)

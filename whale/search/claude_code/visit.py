@@ -4,6 +4,7 @@ import json
 import time
 from typing import Any
 
+from whale.errors import WhaleError
 from whale.search.agentic.anthropic_model import AnthropicModel
 from whale.search.agentic.budget import Budget, Prices
 from whale.search.agentic.toolbox import Toolbox
@@ -106,15 +107,22 @@ class Visit:
             self.seconds += self.clock() - started
         return text, failed
 
-    def result(self) -> SessionResult:
-        """How the session ended, with what it handed over."""
+    def result(self, fault: str) -> SessionResult:
+        """How the session ended, with what it handed over.
+
+        Raises WhaleError for a program that failed (`fault`) where no reply of the model explains it.
+        """
         outcome = self.outcome
-        if not outcome:
+        if not outcome and self.last is not None and self.last.stop_reason == "max_tokens":
+            outcome = "cut"
+        elif not outcome and self.last is not None and not self.last.content:
+            outcome = "empty"
+        elif not outcome and fault:
+            raise WhaleError(
+                f"claude-code: the program failed after {self.turn} replies: {fault}; `whale resume` goes on from there"
+            )
+        elif not outcome:
             outcome = "submitted" if self.toolbox.handed else "gave up"
-            if self.last is not None and self.last.stop_reason == "max_tokens":
-                outcome = "cut"
-            elif self.last is not None and not self.last.content:
-                outcome = "empty"
         text = "".join(json.dumps(line, ensure_ascii=False, sort_keys=True) + "\n" for line in self.lines)
         return SessionResult(
             self.toolbox.proposals(), outcome, self.turn, self.toolbox.calls, self.used, self.dollars,
