@@ -10,6 +10,7 @@ import pytest
 from tests.search.messages_server import Answer, Played, messages_server, say
 from tests.search.sample_trees import LOOKUP_TREE, entry
 from tests.search.test_agentic_session import Bench
+from tests.search.test_openai_model import Server, answer, server
 from whale.errors import UsageError, WhaleError
 from whale.events.types import Outcome
 from whale.rollout.types import ToolCall, Trajectory, Turn
@@ -18,6 +19,8 @@ from whale.search.registry import proposer
 from whale.search.types import Archive, ArchiveEntry
 
 pytest.importorskip("gepa", reason="the extra `gepa` is not installed")
+
+__all__ = ["server"]  # a fixture
 
 SYSTEM, USER = "prompts/system.md", "prompts/user.md"
 TREE = {**LOOKUP_TREE, SYSTEM: b"Answer.", USER: b"{question}"}
@@ -122,7 +125,7 @@ def test_an_invalid_text_is_not_run_and_is_handed_over_as_invalid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "outcome"),
+    ("reply", "outcome"),
     [
         (Answer([say("```\nGOOD and half a")], "max_tokens"), "gave up"),
         (Answer([say("I would rather not.")], "refusal"), "refusal"),
@@ -131,9 +134,9 @@ def test_an_invalid_text_is_not_run_and_is_handed_over_as_invalid() -> None:
     ],
     ids=["cut", "refusal", "no block", "empty"],
 )
-def test_a_reply_without_a_whole_text_makes_no_candidate_and_is_paid_once(answer: Answer, outcome: str) -> None:
+def test_a_reply_without_a_whole_text_makes_no_candidate_and_is_paid_once(reply: Answer, outcome: str) -> None:
     bench = RolloutBench()
-    with messages_server([answer], forever=True) as played:
+    with messages_server([reply], forever=True) as played:
         result = play(played, bench, steps=2)
     assert (result.outcome, result.proposals) == (outcome, ())
     assert len(played.requests) == bench.paid == (1 if outcome == "refusal" else 2)
@@ -207,12 +210,17 @@ def test_parents_are_the_pareto_front_of_the_archives_own_scores() -> None:
     assert len({tuple(sorted(p.files.items())) for p in result.proposals}) == len(result.proposals)
 
 
-def test_an_archive_without_a_prompt_is_said_and_costs_nothing() -> None:
+def test_an_archive_without_a_prompt_or_a_run_without_training_tasks_is_said_and_costs_nothing() -> None:
     bare = {"harness.py": TREE["harness.py"]}
     with messages_server([]) as played:
         result = play(played, RolloutBench(), archive=Archive((scored("h0", bare, "01"),), ()))
         assert not played.requests
-    assert result.outcome == "no harness has a prompt that could be rewritten"
+        assert result.outcome == "no harness has a prompt that could be rewritten"
+        bench = RolloutBench()
+        bench.training_tasks = lambda: []  # type: ignore[method-assign]
+        result = play(played, bench)
+        assert not played.requests
+        assert result.outcome == "D_weight has no task on which a text could be tried"
 
 
 def test_bad_options_are_usage_errors(tmp_path: Any) -> None:
@@ -224,3 +232,13 @@ def test_bad_options_are_usage_errors(tmp_path: Any) -> None:
     ):  # fmt: skip
         with pytest.raises(UsageError, match=told):
             proposer("gepa", {"model": "m", "base_url": "http://127.0.0.1:9", **options})
+
+
+def test_the_model_that_reflects_may_speak_chat_completions(server: Server) -> None:
+    server.answers = [answer(text="Why.\n```\nGOOD.\n```", reason="stop")]
+    bench = RolloutBench()
+    made = proposer("gepa", {"model": "played", "protocol": "openai", "base_url": server.url})
+    result = made.session(ARCHIVE, bench, count=1, seed=1, cycle=1, iteration=1)  # type: ignore[union-attr]
+    assert (result.outcome, result.proposals[0].files[SYSTEM]) == ("submitted", b"GOOD.")
+    (request,) = server.requests
+    assert "tools" not in request and [m["role"] for m in request["messages"]] == ["user"]

@@ -40,6 +40,8 @@ class RunWorkbench:
     def training_tasks(self) -> Sequence[str]:
         """The tasks of D_weight, from a place that depends on the iteration."""
         pool = self.runner.compute.tasks["weight"]
+        if not pool:
+            return []  # a search over D_harness alone
         first = derive_seed(self.runner.config.seed, "try", self.cycle, self.iteration) % len(pool)
         return [task.id for task in (*pool[first:], *pool[:first])]
 

@@ -96,6 +96,8 @@ class GepaProposer:
         found = pool(archive)
         if found is None:
             return ledger.result((), "no harness has a prompt that could be rewritten")
+        if not bench.training_tasks():
+            return ledger.result((), "D_weight has no task on which a text could be tried")
         steps = Steps(
             found,
             ledger,
