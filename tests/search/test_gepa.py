@@ -63,6 +63,13 @@ class RolloutBench(Bench):
         return Trajectory(task, 0, 0, (turn,), (call,), "ok", "", 0, reward=reward)
 
 
+class Taskless(RolloutBench):
+    """A search over D_harness alone."""
+
+    def training_tasks(self) -> Sequence[str]:
+        return []
+
+
 def rewritten(text: str) -> Answer:
     return Answer([say(f"It fails because.\n```\n{text}\n```")], "end_turn")
 
@@ -216,9 +223,7 @@ def test_an_archive_without_a_prompt_or_a_run_without_training_tasks_is_said_and
         result = play(played, RolloutBench(), archive=Archive((scored("h0", bare, "01"),), ()))
         assert not played.requests
         assert result.outcome == "no harness has a prompt that could be rewritten"
-        bench = RolloutBench()
-        bench.training_tasks = lambda: []  # type: ignore[method-assign]
-        result = play(played, bench)
+        result = play(played, Taskless())
         assert not played.requests
         assert result.outcome == "D_weight has no task on which a text could be tried"
 
