@@ -51,8 +51,8 @@ class Outcome:
 def main() -> None:
     options = arguments()
     arms = [ALL, *(options.families or FAMILIES)]
-    options.folder.mkdir(parents=True, exist_ok=True)
     if not options.table:
+        options.folder.mkdir(parents=True, exist_ok=True)
         run_all(options, [(arm, seed) for seed in options.seeds for arm in arms])
     found = {(arm, seed): read(options.folder / name(arm, seed)) for arm in arms for seed in options.seeds}
     print_table(arms, options.seeds, found)
