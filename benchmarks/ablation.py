@@ -26,7 +26,7 @@ from whale.alternation.run_folder import RunFolder
 from whale.report.results import pair_rows, read_results
 from whale.search.mutation import CROSSOVERS, OPERATORS
 
-FAMILIES = tuple(dict.fromkeys(o.family for o in (*OPERATORS, *CROSSOVERS)))
+FAMILIES = tuple(dict.fromkeys([*(o.family for o in OPERATORS), *(c.family for c in CROSSOVERS)]))
 ALL = "all"
 T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 """Student's t, two-sided, for 1 to 9 degrees of freedom; beyond, 2.2 errs on the wide side."""
