@@ -115,9 +115,9 @@ def play(rule: AcceptanceRule, search: Search) -> Decision:
         if not stopped:
             search.spent += TASKS
             contenders.append(Contender(str(harness), f"t{harness}", (full,)))
-    rescored = 0
+    planned, rescored = TASKS * len(search.rates), 0
     while True:
-        board = Board(tuple(contenders), "0", 1, saved, rescored, noise)
+        board = Board(tuple(contenders), "0", 1, planned, saved, rescored, noise)
         wish = rule.more(board)
         if wish is None:
             return rule.judge(board)

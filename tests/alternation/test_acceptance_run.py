@@ -24,7 +24,7 @@ def overrides(*more: str) -> list[str]:
 def test_a_rule_that_asks_for_more_or_fewer_rollouts_carries_a_run_through(
     rule: str, whale_here: WhaleProcess, toy_config: Path, tmp_path: Path
 ) -> None:
-    options = ['search.acceptance_options={"block" = 1, "alpha" = 0.4}'] if rule == "racing" else []
+    options = ['search.acceptance_options={"block" = 1, "chance" = 0.4}'] if rule == "racing" else []
     whale_here("run", str(toy_config), "--name", "one", "--quiet", *overrides(f"search.acceptance={rule}", *options))
     told = facts(tmp_path / "runs" / "one")
     judged = [fact for fact in told if isinstance(fact, ev.AcceptanceJudged)]

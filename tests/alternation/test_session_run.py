@@ -25,12 +25,13 @@ def script(toy: str) -> list[Answer]:
     ]
 
 
-def config(path: Path, model: Path, base_url: str) -> Path:
+def config(path: Path, model: Path, base_url: str, **search: Any) -> Path:
     settings: dict[str, Any] = toy_settings(model)
     settings["schedule"] = {"cycles": 1, "epochs": "0.4", "iterations": 1}
     settings["evaluate"] = {"samples": 1}
     settings["search"] = {
-        "proposer": "anthropic", "candidates": 2, "options": {"model": "played", "base_url": base_url},
+        "proposer": "anthropic", "candidates": 2,
+        "options": {"model": "played", "base_url": base_url, "patience": 1.0}, **search,
     }  # fmt: skip
     path.write_text(tomli_w.dumps(settings), encoding="utf-8")
     return path
@@ -100,3 +101,161 @@ def test_killed_in_mid_session_a_run_asks_only_for_the_replies_that_it_has_not(
     assert [fact.turn for fact in told if isinstance(fact, ev.ProposerReplied)] == [1, 2, 3, 4, 5]
     assert sum(isinstance(fact, ev.RolloutsRecorded) and fact.purpose == "try" for fact in told) == 1
     assert killed == [2, 3]
+
+
+def test_a_service_that_stays_overloaded_stops_the_run_and_resume_pays_only_what_is_missing(
+    whale_here: WhaleProcess, toy_model: Path, tmp_path: Path
+) -> None:
+    toy = (TOY.parent / "h0" / "harness.py").read_text()
+    whole = script(toy)
+    with messages_server([*whole[:2], Answer(status=529)], forever=True) as played:
+        path = str(config(tmp_path / "c.toml", toy_model, played.base_url))
+        failed = whale_here("run", path, "--name", "o", "--quiet", check=False)
+        assert failed.returncode == 1
+        assert "529" in failed.stderr and "whale resume" in failed.stderr and "Traceback" not in failed.stderr
+        told = events(tmp_path / "runs" / "o")
+        assert not [fact for fact in told if isinstance(fact, ev.HarnessProposed) and fact.candidate != "h0"]
+        assert sum(isinstance(fact, ev.RunInterrupted) for fact in told) == 1
+        played.answers = whole[2:]
+        before = len(played.requests)
+        whale_here("resume", "o", "--quiet")
+        assert len(played.requests) - before == 3
+    told = events(tmp_path / "runs" / "o")
+    assert [fact.turn for fact in told if isinstance(fact, ev.ProposerReplied)] == [1, 2, 3, 4, 5]
+
+
+def test_in_a_prompt_search_a_character_elsewhere_is_recorded_as_invalid_and_a_new_prompt_is_scored(
+    whale_here: WhaleProcess, toy_model: Path, tmp_path: Path
+) -> None:
+    toy = (TOY.parent / "h0" / "harness.py").read_text()
+    texts: dict[str, Any] = dict.fromkeys(("hypothesis", "axis", "changes", "critique"), "words")
+    played_by_hand = [
+        Answer([call("new_draft", draft="code", parent="h0"), call("new_draft", draft="words", parent="h0")]),
+        Answer([call("write_file", draft="code", path="harness.py", content=toy + " ")]),
+        Answer([call("write_file", draft="words", path="prompts/system.md", content="Réponds ! 漢字\n")]),
+        Answer([call("submit_draft", draft="code", title="code", **texts)]),
+        Answer([call("submit_draft", 1, draft="words", title="words", **texts)]),
+        Answer([call("finish")]),
+    ]
+    with messages_server(played_by_hand) as played:
+        path = str(config(tmp_path / "c.toml", toy_model, played.base_url, space="prompts"))
+        whale_here("run", path, "--name", "p", "--quiet")
+    found = {c.title: c for c in RunFolder(tmp_path / "runs" / "p").state().candidates.values()}
+    assert found["code"].valid is False and not found["code"].scores
+    assert "harness.py was changed" in found["code"].reason
+    assert found["words"].valid is True and found["words"].scores
+
+
+def test_gepa_in_a_run_commits_what_it_hands_over_and_a_kill_costs_nothing_twice(
+    whale_here: WhaleProcess, toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("gepa", reason="the extra `gepa` is not installed")
+    from whale.alternation import workbench
+
+    record = workbench.RunWorkbench.record
+    killed: list[int] = []
+
+    def record_and_die(self: workbench.RunWorkbench, turn: int, *rest: Any) -> None:
+        record(self, turn, *rest)
+        if not killed:
+            killed.append(turn)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(workbench.RunWorkbench, "record", record_and_die)
+    replies = [Answer([{"type": "text", "text": f"```\nText {n}\n```"}], "end_turn") for n in range(3)]
+    with messages_server(replies) as played:
+        options = {"model": "played", "base_url": played.base_url, "test": False, "minibatch": 2, "steps": 3}
+        path = config(
+            tmp_path / "c.toml", toy_model, played.base_url,
+            proposer="gepa", candidates=1, space="prompts", options=options,
+        )  # fmt: skip
+        path.write_text(path.read_text().replace("iterations = 1", "iterations = 2"))
+        assert whale_here("run", str(path), "--name", "g", "--quiet", check=False).returncode == 130
+        asked = len(played.requests)
+        whale_here("resume", "g", "--quiet")
+    told = events(tmp_path / "runs" / "g")
+    paid = [(fact.iteration, fact.turn) for fact in told if isinstance(fact, ev.ProposerReplied)]
+    assert asked == 1 and len(played.requests) == len(paid) == len(set(paid))
+    proposed = [fact for fact in told if isinstance(fact, ev.HarnessProposed) and fact.proposer == "gepa"]
+    committed = {fact.candidate for fact in told if isinstance(fact, ev.HarnessCommitted)}
+    assert proposed and {fact.candidate for fact in proposed} <= committed
+    trials = [fact for fact in told if isinstance(fact, ev.RolloutsRecorded) and fact.purpose == "try"]
+    assert trials and all(outcome.task.startswith("weight") for fact in trials for outcome in fact.outcomes)
+    state = RunFolder(tmp_path / "runs" / "g").state()
+    assert all(state.candidates[fact.candidate].valid for fact in proposed)
+
+
+def test_claude_code_in_a_run_is_recorded_and_goes_on_after_a_stop(
+    whale_here: WhaleProcess, toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("claude_agent_sdk", reason="the extra `claude-code` is not installed")
+    from whale.alternation import workbench
+
+    record = workbench.RunWorkbench.record
+    stopped: list[int] = []
+
+    def record_and_stop(self: workbench.RunWorkbench, turn: int, *rest: Any) -> None:
+        record(self, turn, *rest)
+        if turn == 3 and not stopped:
+            stopped.append(turn)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(workbench.RunWorkbench, "record", record_and_stop)
+    toy = (TOY.parent / "h0" / "harness.py").read_text()
+    script_of_ours = script(toy)
+    for answer in script_of_ours:
+        answer.blocks = [{**block, "name": f"mcp__whale__{block['name']}"} for block in answer.blocks]
+    with messages_server(script_of_ours) as played:
+        path = str(config(tmp_path / "c.toml", toy_model, played.base_url, proposer="claude-code"))
+        whale_here("run", path, "--name", "cc", "--quiet", check=False)
+        assert len(played.requests) == 3
+        whale_here("resume", "cc", "--quiet")
+        assert len(played.requests) == 5
+    told = events(tmp_path / "runs" / "cc")
+    assert [fact.turn for fact in told if isinstance(fact, ev.ProposerReplied)] == [1, 2, 3, 4, 5]
+    (ended,) = [fact for fact in told if isinstance(fact, ev.ProposerSessionEnded)]
+    assert (ended.outcome, ended.proposed) == ("submitted", 1)
+    assert sum(isinstance(fact, ev.RolloutsRecorded) and fact.purpose == "try" for fact in told) == 1
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "Ctrl-C"])
+def test_left_in_the_middle_of_a_scoring_batch_a_run_samples_no_recorded_batch_again(
+    how: str, whale_here: WhaleProcess, toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM lets the batch end; Ctrl-C leaves it, and it alone is sampled again."""
+    from whale.alternation.compute import Compute
+    from whale.rollout.decoding import TransformersSession
+
+    toy = (TOY.parent / "h0" / "harness.py").read_text()
+    sampled: list[str] = []
+    left: list[str] = []
+    now = [""]
+    run, generate = Compute.run, TransformersSession.generate
+
+    def watched(self: Compute, state: Any, batch: Any, *rest: Any) -> Any:
+        now[0] = batch.key
+        result = run(self, state, batch, *rest)
+        sampled.append(batch.key)
+        return result
+
+    def stopping(self: TransformersSession, *rest: Any) -> Any:
+        if "c001-i01-m1" in now[0] and now[0].endswith("/b0001") and not left:
+            left.append(now[0])
+            if how == "Ctrl-C":
+                raise KeyboardInterrupt
+            os.kill(os.getpid(), signal.SIGTERM)
+        return generate(self, *rest)
+
+    monkeypatch.setattr(Compute, "run", watched)
+    monkeypatch.setattr(TransformersSession, "generate", stopping)
+    with messages_server(script(toy)) as played:
+        path = str(config(tmp_path / "c.toml", toy_model, played.base_url))
+        whale_here("run", path, "--name", "b", "--quiet", check=False)
+        before = list(sampled)
+        whale_here("resume", "b", "--quiet")
+        assert len(played.requests) == 5
+    assert left
+    assert len(sampled) == len(set(sampled)), "no batch was sampled to its end twice"
+    assert (left[0] in before) == (how == "SIGTERM")
+    told = [fact.batch for fact in events(tmp_path / "runs" / "b") if isinstance(fact, ev.RolloutsRecorded)]
+    assert len(told) == len(set(told)) and set(sampled) <= set(told)

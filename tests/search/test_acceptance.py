@@ -6,10 +6,10 @@ from whale.errors import UsageError
 from whale.events.types import Outcome
 from whale.search.acceptance import acceptance_rule
 from whale.search.board import Board, Contender, Decision, Rescore
-from whale.search.estimates import noise_sd, paired_gain, shrinkage
+from whale.search.estimates import chance_to_lead, noise_sd, paired_gain, shrinkage
 from whale.search.guards import refusal
 from whale.search.racing import Racing
-from whale.search.scoring import paired_interval, summarise
+from whale.search.scoring import paired_interval, summarise, wilson
 
 TASKS = 64
 
@@ -25,8 +25,8 @@ def c(name: str, *passed: int, turns: float = 2.0, tokens: float = 9.0, tree: st
     return Contender(name, tree or f"t-{name}", tuple(marks(p, first) for p in passed), turns, tokens)
 
 
-def board(*contenders: Contender, noise: float | None = None, saved: int = 0, rescored: int = 0) -> Board:
-    return Board(contenders, "in", 1, saved, rescored, noise)
+def board(*contenders: Contender, noise: float | None = None, **rollouts: int) -> Board:
+    return Board(contenders, "in", noise=noise, **rollouts)
 
 
 TABLE = [
@@ -95,13 +95,15 @@ def test_racing_stops_what_cannot_win_and_nothing_else() -> None:
 
 
 def test_racing_spends_on_close_finalists_only_what_it_saved() -> None:
-    rule = Racing(spend=0.5, rounds=1)
+    rule = Racing(cost=0.6, rounds=1)
+    figures = {"planned": 10 * TASKS, "saved": 6 * TASKS}
     close = (c("in", 30), c("a", 31), c("b", 1))
-    assert rule.more(board(*close, noise=0.05, saved=4 * TASKS)) == Rescore("a", 1)
-    assert rule.more(board(*close, noise=0.05, saved=4 * TASKS - 1)) is None, "a round is paid whole or not begun"
+    assert rule.more(board(*close, noise=0.05, **figures)) == Rescore("a", 1)
+    poorer = {**figures, "saved": 6 * TASKS - 1}
+    assert rule.more(board(*close, noise=0.05, **poorer)) is None, "a round is paid whole or not begun"
     half = (c("in", 30), c("a", 31, 20), c("b", 1))
-    assert rule.more(board(*half, noise=0.05, saved=4 * TASKS, rescored=TASKS)) == Rescore("in", 1)
-    both = board(c("in", 30, 30), c("a", 31, 20), c("b", 1), noise=0.05, saved=4 * TASKS, rescored=2 * TASKS)
+    assert rule.more(board(*half, noise=0.05, **figures, rescored=TASKS)) == Rescore("in", 1)
+    both = board(c("in", 30, 30), c("a", 31, 20), c("b", 1), noise=0.05, **figures, rescored=2 * TASKS)
     assert rule.more(both) is None
     assert not rule.judge(both).accepted, "over two scorings the incoming harness is better"
 
@@ -109,6 +111,33 @@ def test_racing_spends_on_close_finalists_only_what_it_saved() -> None:
 def test_racing_does_not_prefer_the_incoming_for_being_scored_twice_for_the_noise_floor() -> None:
     decision = Racing().judge(board(c("in", 30, 30), c("a", 40)))
     assert (decision.candidate, decision.accepted) == ("a", True)
+
+
+def test_racing_keeps_the_incoming_harness_where_it_scored_best_and_nothing_was_scored_again() -> None:
+    for incoming in (c("in", 40), c("in", 40, 10)):
+        decision = Racing().judge(board(incoming, c("a", 30), c("b", 39)))
+        assert (decision.candidate, decision.accepted) == ("in", False)
+
+
+@pytest.mark.parametrize(("rate", "concentration", "effect"), [(0.05, 0.5, 0.0), (0.3, 2.0, -0.05), (0.5, 8.0, 0.0)])
+def test_of_those_with_a_small_chance_to_lead_no_more_than_that_would_have_led(
+    rate: float, concentration: float, effect: float
+) -> None:
+    """The leader is the best of five scorings, as in a phase; a candidate is left at the first look below 0.1."""
+    rng = np.random.default_rng(3)
+    tasks, left, would_have_led, kept = 256, 0, 0, 0
+    for _ in range(600):
+        rates = rng.beta(rate * concentration, (1 - rate) * concentration, tasks)
+        leader = max(((rng.random(tasks) < rates).astype(float) for _ in range(5)), key=lambda s: float(s.sum()))
+        own = (rng.random(tasks) < np.clip(rates + effect, 0, 1)).astype(float)
+        chances = [chance_to_lead(own[:seen], leader) for seen in range(32, tasks, 32)]
+        led = bool(own.sum() > leader.sum())
+        if min(chances) < 0.1:
+            left, would_have_led = left + 1, would_have_led + led
+        kept += led
+    assert left > 200, "otherwise nothing is saved"
+    assert wilson(would_have_led, left)[0] <= 0.1
+    assert kept - would_have_led >= 0.5 * kept, "most of those that lead are scored to their end"
 
 
 def test_the_winners_curse_takes_all_of_a_gain_that_noise_explains_and_little_of_a_large_one() -> None:

@@ -1,7 +1,7 @@
 """Sessions of the `anthropic` proposer, played by hand, through the real SDK."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from tests.search.messages_server import Answer, Played, call, messages_server, 
 from tests.search.sample_trees import LOOKUP_TREE, entry
 from whale.errors import UsageError, WhaleError
 from whale.harness.validation import check_source
+from whale.rollout.types import Trajectory
 from whale.search.agentic.types import ModelReply, SessionResult, Suspended
 from whale.search.registry import proposer
 from whale.search.types import Archive
@@ -34,6 +35,12 @@ class Bench:
     def trial(self, key: str, files: Mapping[str, bytes], tasks: int) -> str:
         self.trials.setdefault(key, tasks)
         return f"{tasks} rollouts of {len(files)} files"
+
+    def training_tasks(self) -> Sequence[str]:
+        return [f"weight-{n}" for n in range(8)]
+
+    def rollouts(self, key: str, files: Mapping[str, bytes], tasks: Sequence[str]) -> Sequence[Trajectory]:
+        raise AssertionError("no rollouts are asked for")
 
     def recorded(self, turn: int) -> tuple[ModelReply, float] | None:
         return (self.replies[turn], 1.0) if turn in self.replies else None

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.search.sample_trees import LOOKUP_TREE
+from whale.cli.steer_commands import read_tree
 from whale.errors import UsageError, WhaleError
 from whale.search.gate import clean, gate, leaked, outside_space
 from whale.search.registry import proposer
@@ -115,6 +116,18 @@ def test_the_prompt_space_takes_no_renamed_file() -> None:
     assert outside_space(moved, H0, "prompts") is not None
 
 
+@pytest.mark.parametrize("target", ["harness.py", "prompts", "/etc/passwd", "nowhere"])
+def test_a_link_is_never_part_of_a_harness(target: str, tmp_path: Path) -> None:
+    """A model's drafts hold plain bytes; a human's folder is where a link could come from."""
+    for path, content in LOOKUP_TREE.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    assert read_tree(tmp_path) == {path: content.decode() for path, content in LOOKUP_TREE.items()}
+    (tmp_path / "prompts" / "more").symlink_to(target if target.startswith("/") else tmp_path / target)
+    with pytest.raises(UsageError, match="no links"):
+        read_tree(tmp_path)
+
+
 def test_a_leak_is_found_in_any_file_and_in_a_path() -> None:
     def leak(text: str) -> str | None:
         return "holds a test answer" if "secret" in text else None
@@ -160,7 +173,7 @@ def test_the_scripted_proposer_plays_its_script() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("mutations", {}, "known: anthropic, mutation, openai, scripted"),
+        ("mutations", {}, "known: anthropic, claude-code, gepa, mutation, openai, scripted"),
         ("mutation", {"temperature": 1}, "temperature"),
         ("mutation", {"pair_probability": 2.0}, "0..1"),
     ],

@@ -22,7 +22,7 @@ def scored(proposals: Sequence[Proposal], start: int, score: float = 0.5) -> tup
     )
 
 
-def search(name: str, seed: int, iterations: int, count: int = 3, **options: float) -> tuple[Archive, list[Proposal]]:
+def search(name: str, seed: int, iterations: int, count: int = 3, **options: object) -> tuple[Archive, list[Proposal]]:
     proposer, store = MutationProposer(**options), archive(name)  # type: ignore[arg-type]  # options of a test
     made: list[Proposal] = []
     for iteration in range(1, iterations + 1):
@@ -137,3 +137,15 @@ def test_without_a_parent_or_a_way_to_change_it_fewer_come() -> None:
     proposer = MutationProposer(operators=only, crossovers=())
     made = proposer.propose(archive("sums"), count=3, seed=0, cycle=1, iteration=1)
     assert len(made) == 1, "two examples have one other order"
+
+
+def test_what_is_left_out_is_never_used_and_an_unknown_name_is_refused() -> None:
+    families = {o.name: o.family for o in OPERATORS} | {o.name: o.family for o in CROSSOVERS}
+    _, made = search("lookup", 5, 12, without=["numbers", "crossover", "vote"])
+    used = {name for proposal in made for name in proposal.axis.split(SEPARATOR)}
+    assert made and not {families[name] for name in used} & {"numbers", "crossover"}
+    assert "vote" not in used and "turns" in {families[name] for name in used}
+    with pytest.raises(ValueError, match="numberz"):
+        MutationProposer(without=["numberz"])
+    with pytest.raises(ValueError, match="no operator is left"):
+        MutationProposer(without=sorted(set(families.values())))

@@ -32,6 +32,7 @@ def board_of(state: State, config: Config) -> Board:
         contenders,
         incoming=state.accepted,
         samples=config.search.rollouts_per_task,
+        planned=coverage * (len(state.phase_scores) + len(state.phase_stopped)),
         saved=sum(stopped.saved for stopped in state.phase_stopped.values()),
         rescored=state.rule_rescored,
         noise=state.noise,

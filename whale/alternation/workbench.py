@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,26 +37,35 @@ class RunWorkbench:
 
         return source_problem(self.runner, files)
 
-    def trial(self, key: str, files: Mapping[str, bytes], tasks: int) -> str:
-        """Run a draft on training tasks of D_weight; recorded under `key`, so that a resume pays it once."""
-        runner = self.runner
-        recorded = runner.log.find(f"rollouts/{key}", "run")
+    def training_tasks(self) -> Sequence[str]:
+        """The tasks of D_weight, from a place that depends on the iteration."""
+        pool = self.runner.compute.tasks["weight"]
+        if not pool:
+            return []  # a search over D_harness alone
+        first = derive_seed(self.runner.config.seed, "try", self.cycle, self.iteration) % len(pool)
+        return [task.id for task in (*pool[first:], *pool[:first])]
+
+    def rollouts(self, key: str, files: Mapping[str, bytes], tasks: Sequence[str]) -> list[Trajectory]:
+        """Run a draft on training tasks; recorded under `key`, so that a resume pays it once."""
+        recorded = self.runner.log.find(f"rollouts/{key}", "run")
         if recorded is not None:
             assert isinstance(recorded.event, ev.RolloutsRecorded)
-            trajectories = decode_trajectories(runner.folder.artifacts.get(recorded.event.artifact))
-        else:
-            trajectories = self._sample(key, files, tasks)
+            return decode_trajectories(self.runner.folder.artifacts.get(recorded.event.artifact))
+        return self._sample(key, files, tasks)
+
+    def trial(self, key: str, files: Mapping[str, bytes], tasks: int) -> str:
+        """Rollouts on a few training tasks, as a model reads them."""
+        trajectories = self.rollouts(key, files, self.training_tasks()[:tasks])
         views = (trajectory_view(trajectory, TRIAL_CHARS) for trajectory in trajectories)
         return "\n".join(json.dumps(view, ensure_ascii=False) for view in views)
 
-    def _sample(self, key: str, files: Mapping[str, bytes], count: int) -> list[Trajectory]:
+    def _sample(self, key: str, files: Mapping[str, bytes], tasks: Sequence[str]) -> list[Trajectory]:
         from whale.alternation.runner import outcome
 
         runner, seed = self.runner, self.runner.config.seed
         started = time.monotonic()
-        pool = runner.compute.tasks["weight"]
-        first = derive_seed(seed, "try", self.cycle, self.iteration) % len(pool)
-        chosen = [pool[(first + i) % len(pool)] for i in range(min(count, len(pool)))]
+        pool = {task.id: task for task in runner.compute.tasks["weight"]}
+        chosen = [pool[task] for task in tasks]
         # The same tasks under the same seeds for all drafts of a session: they can be compared.
         episodes = [
             (task, EpisodeSpec(task.id, 0, derive_seed(seed, "try", self.cycle, self.iteration, task.id)))

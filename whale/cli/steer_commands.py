@@ -186,10 +186,12 @@ def read_tree(path: Path) -> dict[str, str]:
     size = 0
     for file in sorted(path.rglob("*")):
         relative = file.relative_to(path)
-        if file.is_dir() or any(part.startswith(".") or part == "__pycache__" for part in relative.parts):
+        if any(part.startswith(".") or part == "__pycache__" for part in relative.parts):
             continue
-        if file.is_symlink():
+        if file.is_symlink():  # to a folder, too: left out in silence, the harness would be another one
             raise UsageError(f"{file}: a harness holds plain files only, no links")
+        if file.is_dir():
+            continue
         try:
             files[relative.as_posix()] = file.read_bytes().decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:

@@ -38,6 +38,8 @@ class Board:
     incoming: str
     samples: int = 1
     """Rollouts per task in a scoring."""
+    planned: int = 0
+    """Rollouts that scoring every candidate of the phase in full, once, costs."""
     saved: int = 0
     """Rollouts that stopped candidates did not cost."""
     rescored: int = 0

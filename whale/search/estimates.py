@@ -47,6 +47,27 @@ def paired_gain(before: Scoring, after: Scoring, alpha: float) -> PairedGain:
     return PairedGain(float(differences.mean()), max(-1.0, mean - half), min(1.0, mean + half), before.size)
 
 
+def chance_to_lead(partial: Scoring, leader: Scoring) -> float:
+    """The predictive probability that a scoring, known on its first tasks alone, ends above the leader's full one.
+
+    The leader's rewards are known, on the tasks to come as well: they predict the candidate's there by a regression on
+    the tasks that both have met (a control variate), so that only the candidate's own noise is left. Two pseudo-tasks,
+    each passed by one of the two, keep a width where nothing differs. The probability is a martingale under its model:
+    of the candidates that are left below γ, at most a share γ would have ended above, however often one looks.
+    """
+    n, tasks = partial.size, leader.size
+    left = tasks - n
+    x, y = np.append(leader[:n], (1.0, 0.0)), np.append(partial, (0.0, 1.0))
+    dx, dy = x - x.mean(), y - y.mean()
+    spread = float(dx @ dx)
+    slope = min(1.0, max(0.0, float(dx @ dy) / spread))
+    shift = float(leader[n:].mean() - x.mean())
+    rest = dy - slope * dx
+    expected = float(partial.sum()) + left * (float(y.mean()) + slope * shift)
+    variance = float(rest @ rest) / n * (left + left * left * (1 / (n + 2) + shift * shift / spread))
+    return 1 - NormalDist().cdf((float(leader.sum()) - expected) / math.sqrt(variance))
+
+
 def noise_sd(first: Scoring, second: Scoring) -> float:
     """The noise floor: SD of one score, from two scorings of one harness on the same tasks.
 

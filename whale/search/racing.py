@@ -1,38 +1,38 @@
-"""The `racing` rule: a candidate that cannot win is stopped; part of what that saves goes to the close ones."""
+"""The `racing` rule: a candidate that will not lead is stopped; part of what that saves goes to the close ones."""
 
 from dataclasses import dataclass
 
 from whale.search.acceptance import ALPHA, verdict
 from whale.search.board import Board, Contender, Decision, Rescore
-from whale.search.estimates import Scoring, paired_gain
+from whale.search.estimates import Scoring, chance_to_lead
 
 
 @dataclass(frozen=True, slots=True)
 class Racing:
-    """Score in blocks of tasks and stop a candidate that lies behind the leader; then score close ones again.
+    """Score in blocks of tasks and stop a candidate that will not lead; then score the close ones again.
 
-    The leader is the phase's best full scoring. A candidate is stopped at the end of a block when the upper bound
-    of its paired gain over the leader is below zero, or when not even passing all that is left would do. It then
-    has no score, and is never ranked. After the last iteration the finalists, whose pooled score is within the
-    noise of the best one's, are scored again on fresh seeds, round by round, from the saved rollouts.
+    The leader is the phase's best full scoring. A candidate is stopped at the end of a block when its chance to end
+    above the leader (`chance_to_lead`) is below `chance`, or when not even passing all that is left would do. It then
+    has no score, and is never ranked. After the last iteration the finalists, whose pooled score is within the noise
+    of the best one's, are scored again on fresh seeds, round by round, as long as the phase stays below `cost`.
     """
 
-    block: int = 64
+    block: int = 32
     """Tasks between two looks."""
-    alpha: float = 0.2
-    """One look's probability of stopping a candidate that is as good as the leader on the tasks to come."""
+    chance: float = 0.1
+    """A candidate whose chance to lead is smaller is stopped."""
     finalists: int = 3
     rounds: int = 2
     """Further scorings of a finalist, at most."""
-    spend: float = 0.15
-    """The share of the saved rollouts that further scorings may use."""
+    cost: float = 0.6
+    """The share of what scoring all in full once costs, up to which finalists are scored again."""
     name: str = "racing"
 
     def __post_init__(self) -> None:
         if self.block < 1 or self.finalists < 1 or self.rounds < 0:
             raise ValueError("block and finalists must be at least 1, rounds at least 0")
-        if not 0 < self.alpha < 0.5 or not 0 <= self.spend <= 1:
-            raise ValueError("alpha must lie between 0 and 0.5, spend between 0 and 1")
+        if not 0 < self.chance < 0.5 or self.cost < 0:
+            raise ValueError("chance must lie between 0 and 0.5, cost at 0 or above")
 
     def look(self, tasks: int) -> int:
         """Whole blocks only, so that the size of a micro-batch decides nothing."""
@@ -46,13 +46,14 @@ class Racing:
         left = leader.size - n
         if partial.sum() + left < leader.sum():
             return f"after {n} tasks not even passing the other {left} reaches the leader's {leader.mean():.4f}"
-        gain = paired_gain(leader[:n], partial, self.alpha)
-        if gain.high < 0:
-            return f"after {n} tasks {gain.gain:+.4f} against the leader, at most {gain.high:+.4f}"
+        chance = chance_to_lead(partial, leader)
+        if chance < self.chance:
+            told = f"{partial.mean():.4f} after {n} tasks, the leader {leader[:n].mean():.4f}"
+            return f"{told}: a chance of {chance:.3f} to end above its {leader.mean():.4f}"
         return None
 
     def more(self, board: Board) -> Rescore | None:
-        """The next scoring of a finalist that the saved rollouts pay for."""
+        """The next scoring of a finalist that `cost` leaves room for."""
         if not board.contenders:
             return None
         cost = board.contenders[0].scorings[0].size * board.samples
@@ -63,7 +64,8 @@ class Racing:
             missing = [c for c in close if len(c.scorings) <= replicate]
             if missing:
                 # A round is paid for whole or not begun: half of one would rank one finalist alone.
-                affordable = board.rescored + cost * len(missing) <= self.spend * board.saved
+                spent = board.planned - board.saved + board.rescored
+                affordable = spent + cost * len(missing) <= self.cost * board.planned
                 return Rescore(missing[0].candidate, replicate) if affordable else None
         return None
 
@@ -80,8 +82,10 @@ class Racing:
         """The best pooled score among those that were scored most often; ties as in `archive-best`."""
         if not board.contenders:
             return Decision(board.incoming, False, "no harness is fully scored under the current weights")
-        rounds = max(len(c.scorings) for c in board.contenders if self._counts(board, c))
-        finals = [c for c in board.ranked() if len(c.scorings) >= rounds and self._counts(board, c)]
+        # The noise floor scores the incoming harness twice: that alone makes no round.
+        others = [len(c.scorings) for c in board.contenders if c.candidate != board.incoming]
+        rounds = max(others, default=1)
+        finals = [c for c in board.ranked() if len(c.scorings) >= rounds]
         best = max(finals, key=lambda c: float(c.pooled(rounds).mean()))
         own = board.own
         if own is None:
@@ -96,9 +100,3 @@ class Racing:
         score = float(best.pooled(rounds).mean())
         reason = f"{score:.4f} over {rounds} scorings; the incoming {float(own.pooled(common).mean()):.4f}"
         return verdict(board, best, True, reason, ALPHA / 2, common)
-
-    def _counts(self, board: Board, contender: Contender) -> bool:
-        # The noise floor scores the incoming harness twice: that alone makes it no finalist.
-        if contender.candidate != board.incoming:
-            return True
-        return any(len(c.scorings) > 1 for c in board.contenders if c is not contender) or len(board.contenders) == 1

@@ -6,13 +6,17 @@ from typing import Any
 from whale.errors import UsageError
 from whale.search.agentic.proposers import anthropic_proposer, openai_proposer
 from whale.search.agentic.types import SessionProposer
+from whale.search.claude_code.proposer import ClaudeCodeProposer
+from whale.search.gepa.proposer import GepaProposer
 from whale.search.mutation import MutationProposer
 from whale.search.scripted import ScriptedProposer
 from whale.search.types import Proposer
 
 PROPOSERS: dict[str, Callable[..., Proposer | SessionProposer]] = {
     "anthropic": anthropic_proposer,
+    "gepa": GepaProposer,
     "openai": openai_proposer,
+    "claude-code": ClaudeCodeProposer,
     "mutation": MutationProposer,
     "scripted": ScriptedProposer,
 }

@@ -1,83 +1,52 @@
 """Any model behind the Messages protocol, through the `anthropic` SDK: streamed, with prompt caching."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from whale.errors import WhaleError
-from whale.search.agentic.retrying import Retry, Transient
-from whale.search.agentic.types import Block, ModelReply, Usage, Workbench
+from whale.search.agentic.retrying import Transient
+from whale.search.agentic.service import ServiceModel
+from whale.search.agentic.types import Block, ModelReply, Usage
 
 if TYPE_CHECKING:
     import anthropic
 
 _CACHE = {"cache_control": {"type": "ephemeral"}}
-_AGAIN = frozenset({200, 408, 409, 429})
-"""Besides 5xx; 200 is an error event inside a stream that had begun well."""
 
 
-class AnthropicModel:
+class AnthropicModel(ServiceModel):
     """One model at one address."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str = "",
-        api_key: str,
-        max_tokens: int = 16_000,
-        extra: Mapping[str, Any] | None = None,
-        retry: Retry | None = None,
-        read_timeout: float = 300.0,
-    ) -> None:
-        self.model = model
-        self.base_url = base_url
-        self.api_key = api_key
-        self.max_tokens = max_tokens
-        self.extra = dict(extra or {})
-        self.retry = retry or Retry()
-        self.read_timeout = read_timeout
-        self._client: anthropic.Anthropic | None = None
-
+    @cached_property
     def client(self) -> "anthropic.Anthropic":
-        """The SDK's client; its own retries are off, since they would outlast a stop."""
-        if self._client is None:
-            import anthropic
-
-            self._client = anthropic.Anthropic(
-                api_key=self.api_key, base_url=self.base_url or None, max_retries=0, timeout=self.read_timeout
-            )
-        return self._client
-
-    def reply(self, system: str, messages: Sequence[Block], tools: Sequence[Block], bench: Workbench) -> ModelReply:
-        """The next reply (see `Model`)."""
-        return self.retry.call(lambda: self._ask(system, messages, tools), bench, self.model)
-
-    def _ask(self, system: str, messages: Sequence[Block], tools: Sequence[Block]) -> ModelReply:
+        """The SDK's client."""
         import anthropic
 
+        return anthropic.Anthropic(**self.client_options())
+
+    def ask(self, system: str, messages: Sequence[Block], tools: Sequence[Block]) -> ModelReply:
+        """One streamed request (see `ServiceModel`)."""
         request: dict[str, Any] = {
             "model": self.model,
             "max_tokens": self.max_tokens,
-            "system": [{"type": "text", "text": system, **_CACHE}],
             "messages": cached(messages),
-            "tools": list(tools),
             "extra_body": self.extra or None,
         }
-        try:
-            with self.client().messages.stream(**request) as stream:
-                message = stream.get_final_message()
-        except anthropic.APIStatusError as error:
-            told = f"{error.status_code}: {str(error.message)[:300]}"
-            if error.status_code in _AGAIN or error.status_code >= 500:
-                raise Transient(told, _retry_after(error.response.headers)) from error
-            raise WhaleError(f"{self.model}: the service refuses the request, {told}") from error
-        except anthropic.APIConnectionError as error:
-            raise Transient(f"no connection: {error.__cause__ or error}") from error
-        except (WhaleError, Transient):
-            raise
-        except Exception as error:
-            # A stream that breaks off raises whatever its reader was doing: a transport or a JSON error.
-            raise Transient(f"the stream broke off: {type(error).__name__}: {str(error)[:200]}") from error
+        if system:  # an empty block is refused, as an empty list of tools is
+            request["system"] = [{"type": "text", "text": system, **_CACHE}]
+        if tools:
+            request["tools"] = list(tools)
+        return self.send(request)
+
+    def send(self, request: Mapping[str, Any]) -> ModelReply:
+        """The reply to a request in the SDK's own terms (see `ServiceModel`)."""
+        import anthropic
+
+        def streamed() -> "anthropic.types.Message":
+            with self.client.messages.stream(**request) as stream:
+                return stream.get_final_message()
+
+        message = self.classified(anthropic, streamed)
         if message.stop_reason is None:
             raise Transient("the stream ended before the reply did")
         usage = message.usage
@@ -113,10 +82,3 @@ def _sendable(block: Block) -> Block:
     """A block as the protocol takes it back: the SDK's own additions are left out."""
     fields = _FIELDS.get(block["type"])
     return {name: block[name] for name in fields if name in block} if fields else block
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    try:
-        return max(0.0, float(headers["retry-after"]))
-    except (KeyError, ValueError):
-        return None

@@ -1,12 +1,14 @@
 """Any model behind the Chat Completions protocol, through the `openai` SDK (extra `openai`)."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from whale.errors import UsageError, WhaleError
-from whale.search.agentic.retrying import Retry, Transient
-from whale.search.agentic.types import Block, ModelReply, Usage, Workbench
+from whale.errors import UsageError
+from whale.search.agentic.retrying import Transient
+from whale.search.agentic.service import ServiceModel
+from whale.search.agentic.types import Block, ModelReply, Usage
 
 if TYPE_CHECKING:
     import openai
@@ -14,70 +16,38 @@ if TYPE_CHECKING:
 _STOP = {"length": "max_tokens", "content_filter": "refusal", "tool_calls": "tool_use", "stop": "end_turn"}
 
 
-class OpenAIModel:
+class OpenAIModel(ServiceModel):
     """One model at one address."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str = "",
-        api_key: str,
-        max_tokens: int = 16_000,
-        extra: Mapping[str, Any] | None = None,
-        retry: Retry | None = None,
-        read_timeout: float = 300.0,
-    ) -> None:
-        self.model = model
-        self.base_url = base_url
-        self.api_key = api_key
-        self.max_tokens = max_tokens
-        self.extra = dict(extra or {})
-        self.retry = retry or Retry()
-        self.read_timeout = read_timeout
-        self._client: openai.OpenAI | None = None
-
+    @cached_property
     def client(self) -> "openai.OpenAI":
-        """The SDK's client, without its own retries."""
-        if self._client is None:
-            try:
-                import openai
-            except ImportError:
-                raise UsageError('the proposer "openai" needs its SDK: pip install "whale-evolve[openai]"') from None
-            self._client = openai.OpenAI(
-                api_key=self.api_key, base_url=self.base_url or None, max_retries=0, timeout=self.read_timeout
-            )
-        return self._client
+        """The SDK's client."""
+        try:
+            import openai
+        except ImportError:
+            raise UsageError('the proposer "openai" needs its SDK: pip install "whale-evolve[openai]"') from None
+        return openai.OpenAI(**self.client_options())
 
-    def reply(self, system: str, messages: Sequence[Block], tools: Sequence[Block], bench: Workbench) -> ModelReply:
-        """The next reply (see `Model`)."""
-        return self.retry.call(lambda: self._ask(system, messages, tools), bench, self.model)
-
-    def _ask(self, system: str, messages: Sequence[Block], tools: Sequence[Block]) -> ModelReply:
-        client = self.client()
+    def ask(self, system: str, messages: Sequence[Block], tools: Sequence[Block]) -> ModelReply:
+        """One request (see `ServiceModel`)."""
+        client = self.client
         import openai
 
         request: dict[str, Any] = {
             "model": self.model,
             "max_completion_tokens": self.max_tokens,
             "messages": chat_messages(system, messages),
-            "tools": [
+            "extra_body": self.extra or None,
+        }
+        if tools:  # an empty list is refused
+            request["tools"] = [
                 {"type": "function", "function": {"name": t["name"], "description": t["description"],
                                                   "parameters": t["input_schema"]}}
                 for t in tools
-            ],
-            "extra_body": self.extra or None,
-        }  # fmt: skip
-        try:
-            answer = client.chat.completions.create(**request)
-        except openai.APIStatusError as error:
-            told = f"{error.status_code}: {str(error.message)[:300]}"
-            if error.status_code in (408, 409, 429) or error.status_code >= 500:
-                after = error.response.headers.get("retry-after", "")
-                raise Transient(told, float(after) if after.replace(".", "", 1).isdigit() else None) from error
-            raise WhaleError(f"{self.model}: the service refuses the request, {told}") from error
-        except openai.APIConnectionError as error:
-            raise Transient(f"no connection: {error.__cause__ or error}") from error
+            ]  # fmt: skip
+        answer: openai.types.chat.ChatCompletion = self.classified(
+            openai, lambda: client.chat.completions.create(**request)
+        )
         if not answer.choices:
             raise Transient("an answer without a choice")
         choice = answer.choices[0]
@@ -116,7 +86,7 @@ def _arguments(text: str) -> dict[str, Any]:
 
 def chat_messages(system: str, messages: Sequence[Block]) -> list[dict[str, Any]]:
     """Messages with content blocks as Chat Completions takes them."""
-    result: list[dict[str, Any]] = [{"role": "system", "content": system}]
+    result: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     for message in messages:
         texts = [block["text"] for block in message["content"] if block["type"] == "text"]
         calls = [block for block in message["content"] if block["type"] == "tool_use"]

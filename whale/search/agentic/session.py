@@ -59,7 +59,7 @@ def run_session(
         else:
             reply, took = paid
         seconds += took
-        used, dollars = _add(used, reply.usage), dollars + prices.of(reply.usage)
+        used, dollars = used.plus(reply.usage), dollars + prices.of(reply.usage)
         transcript.append({"role": "assistant", "content": reply.content, "stop_reason": reply.stop_reason})
         if reply.stop_reason == "refusal":
             outcome = "refusal"
@@ -114,12 +114,3 @@ def _text(text: str) -> Block:
 
 def _empty(block: Block) -> bool:
     return block["type"] == "text" and not block["text"].strip()
-
-
-def _add(a: Usage, b: Usage) -> Usage:
-    return Usage(
-        input=a.input + b.input,
-        cache_read=a.cache_read + b.cache_read,
-        cache_write=a.cache_write + b.cache_write,
-        output=a.output + b.output,
-    )

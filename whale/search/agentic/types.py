@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from whale.rollout.types import Trajectory
 from whale.search.types import Archive, Proposal
 
 Block = dict[str, Any]
@@ -28,6 +29,15 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     def total(self) -> int:
         """All tokens that were processed."""
         return self.input + self.cache_read + self.cache_write + self.output
+
+    def plus(self, other: "Usage") -> "Usage":
+        """The sum, field by field."""
+        return Usage(
+            input=self.input + other.input,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            output=self.output + other.output,
+        )
 
 
 class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +69,19 @@ class Workbench(Protocol):
         """Why a tree is no valid candidate, or None. Runs nothing."""
         ...
 
+    def training_tasks(self) -> Sequence[str]:
+        """Ids of the tasks of D_weight, in an order that is the session's own."""
+        ...
+
+    def rollouts(self, key: str, files: Mapping[str, bytes], tasks: Sequence[str]) -> Sequence[Trajectory]:
+        """Run a draft once on each of these training tasks in the sandbox. Recorded under `key`, paid once.
+
+        Drafts of one session meet a task under the same seed.
+        """
+        ...
+
     def trial(self, key: str, files: Mapping[str, bytes], tasks: int) -> str:
-        """Run a draft on this many training tasks in the sandbox; what happened, as text. Recorded, paid once."""
+        """Rollouts on the first so many training tasks; what happened, as text."""
         ...
 
     def recorded(self, turn: int) -> tuple[ModelReply, float] | None:

@@ -36,16 +36,27 @@ class MutationProposer:
         pair_probability: float = 0.5,
         max_example_chars: int = MAX_EXAMPLE_CHARS,
         max_examples: int = 8,
+        without: Sequence[str] = (),
         operators: Sequence[Operator] = OPERATORS,
         crossovers: Sequence[Crossover] = CROSSOVERS,
     ) -> None:
-        """`pair_probability` = how often a second operator is applied. Raises ValueError outside 0..1."""
+        """`pair_probability` = how often a second operator is applied; `without` = families or operators left out.
+
+        Raises ValueError for a value that cannot be: outside 0..1, an unknown name, or nothing left.
+        """
         if not 0 <= pair_probability <= 1 or max_example_chars < 1 or max_examples < 1:
             raise ValueError("pair_probability lies in 0..1, and the limits on examples are at least 1")
         self._pair_probability = pair_probability
         self._limits = (max_example_chars, max_examples)
         every: list[Operator | Crossover] = [*operators, *crossovers]
-        self._operators = {operator.name: operator for operator in every}
+        left_out = {without} if isinstance(without, str) else set(without)
+        known = {operator.family for operator in every} | {operator.name for operator in every}
+        if left_out - known:
+            families = ", ".join(sorted({operator.family for operator in every}))
+            raise ValueError(f"without: {sorted(left_out - known)[0]!r} is no operator and no family; {families}")
+        self._operators = {o.name: o for o in every if not left_out & {o.name, o.family}}
+        if not self._operators:
+            raise ValueError("without: no operator is left")
 
     def propose(self, archive: Archive, *, count: int, seed: int, cycle: int, iteration: int) -> Sequence[Proposal]:
         """At most `count` candidates, none of which is in the archive; fewer if no more were found."""
