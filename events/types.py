@@ -360,7 +360,7 @@ class PhaseEnded(Event, frozen=True, kw_only=True):
 
 
 class StageSelected(Event, frozen=True, kw_only=True):
-    """A stagewise run's weight budget is used: it goes on from the best training point E*."""
+    """A stagewise run's weight budget is used: it goes on from the best training point E*, by the split that selects."""
 
     cycle: int
     weights: str
@@ -388,7 +388,7 @@ class Evaluated(Event, frozen=True, kw_only=True):
 
 
 class RunCompleted(Event, frozen=True, kw_only=True):
-    """The schedule is through; the pair that validation selected."""
+    """The schedule is through; the pair that validation selected (or the test, with `evaluate.select = "test"`)."""
 
     reason: str
     cycle: int
