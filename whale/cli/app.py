@@ -71,6 +71,23 @@ def run(
 
 
 @app.command(rich_help_panel="Run")
+def experiment(
+    config: Annotated[Path, typer.Argument(help="The experiment's file: systems, domains, seeds.")],
+    runs: Annotated[
+        Path | None, typer.Option("--runs", metavar="DIR", help="Where its runs lie; default: ./runs/NAME.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs at a time.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what there is to do, and start nothing.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Carry out a grid of runs, systems × domains × seeds; the same command goes on with one that was stopped."""
+    from whale.cli import experiment_command
+
+    experiment_command.experiment(config, runs, jobs, dry_run, json, quiet)
+
+
+@app.command(rich_help_panel="Run")
 def resume(run: Run, quiet: Quiet = False) -> None:
     """Go on with a run that was killed, stopped or paused."""
     from whale.cli import run_commands
