@@ -213,6 +213,25 @@ def extend(
 
 
 @app.command(rich_help_panel="See")
+def report(
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Runs, folders of them, exported logs, or an experiment's file."),
+    ],
+    form: Annotated[str, typer.Option("--format", "-f", help="text, markdown, html or csv.")] = "text",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+    table: Annotated[
+        list[str] | None, typer.Option("--table", help="Only this table, such as success; may be given again.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compare runs: success by system with intervals, paired differences, learning curves, what a level costs."""
+    from whale.cli import report_command
+
+    report_command.report(runs, form, output, json, table)
+
+
+@app.command(rich_help_panel="See")
 def status(
     run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run; none: all runs.")] = None,
     json: Json = False,

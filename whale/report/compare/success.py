@@ -1,0 +1,158 @@
+"""How well each system does: its success, its gain, each of its runs, and one system against another."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from statistics import fmean
+from typing import Any
+
+from whale.report.compare.intervals import Estimate, estimate, paired_estimate
+from whale.report.compare.layout import Figure, Table, legend, marked, points, provenance, rate, whole
+from whale.report.compare.records import RunRecord
+from whale.report.compare.systems import Grouped, System
+
+INTERVALS = (
+    "95 % intervals: seeds and tasks drawn again, crossed, 4000 times with a fixed seed; with one seed over tasks alone"
+)
+FEW_SEEDS = "fewer than five seeds say little of how seeds differ: read the intervals as too narrow rather than too wide"
+
+
+def split_of(runs: Sequence[RunRecord]) -> str:
+    """The split on which a system is shown: the test, where any of its runs was tested."""
+    return "test" if any(run.chosen("test") for run in runs) else "validation"
+
+
+def shown(system: System) -> tuple[str, list[RunRecord]]:
+    """The split on which a system is shown, and its runs that have their selected pair there."""
+    split = split_of(system.runs)
+    return split, [run for run in system.runs if run.chosen(split)]
+
+
+def outcomes(run: RunRecord, split: str, first: bool = False) -> Any:
+    """The recorded outcomes of a run's selected pair (or of its first one)."""
+    point = run.first(split) if first else run.chosen(split)
+    return point.outcomes if point else ()
+
+
+def paired_within(runs: Sequence[RunRecord], split: str) -> Estimate | None:
+    """The gain of the selected pairs over (θ0, h0)."""
+    return paired_estimate([(outcomes(run, split, first=True), outcomes(run, split)) for run in runs])
+
+
+def success_table(grouped: Grouped) -> Table:
+    """Success by system, on the test where it was read."""
+    rows, figures, notes = [], [], [INTERVALS]
+    few = False
+    for system in grouped.systems:
+        split, runs = shown(system)
+        untested = [run.name for run in system.runs if run not in runs]
+        if untested and runs:
+            notes.append(f"{system.domain}, {system.name}: without {', '.join(untested)}, which have no {split}")
+        if not runs:
+            rows.append((system.domain, marked(system.name, system.runs), "not evaluated", *[""] * 6))
+            continue
+        start = estimate([outcomes(run, split, first=True) for run in runs])
+        found = estimate([outcomes(run, split) for run in runs])
+        gain = paired_within(runs, split)
+        assert found is not None
+        few = few or found.seeds < 5
+        paid = fmean(run.rollouts for run in runs)
+        rows.append(
+            (
+                system.domain, marked(system.name, runs), split, rate(start), rate(found), points(gain),
+                str(found.seeds), str(found.tasks), whole(paid),
+            )
+        )  # fmt: skip
+        for quantity, value in (("first", start), ("success", found), ("gain", gain)):
+            if value is not None:
+                figures.append(_figure("success", system, runs, split, quantity, value, paid))
+    if few:
+        notes.append(FEW_SEEDS)
+    if any(row[2] == "validation" for row in rows):
+        notes.append("validation chose the pair that is shown: where the test was not read, success is optimistic")
+    return Table(
+        "success", "Held-out success by system, %",
+        ("domain", "system", "split", "(θ0, h0)", "selected pair", "gain, points", "seeds", "tasks", "rollouts"),
+        tuple(rows), (*notes, *legend(rows)), tuple(figures),
+    )  # fmt: skip
+
+
+def _figure(
+    table: str, system: System, runs: Sequence[RunRecord], split: str, quantity: str, found: Estimate, paid: float
+) -> Figure:
+    more: Any = provenance(runs)
+    return Figure(
+        table, system.domain, system.name, quantity, found.value, split=split, low=found.low, high=found.high,
+        seeds=found.seeds, tasks=found.tasks, rollouts=paid, **more,
+    )  # fmt: skip
+
+
+def paired_table(grouped: Grouped) -> Table:
+    """Each system against each other one, on the test tasks and seeds that both have."""
+    rows, figures = [], []
+    for domain, systems in grouped.by_domain().items():
+        for one, other in combinations(systems, 2):
+            split = "test" if split_of(one.runs) == split_of(other.runs) == "test" else "validation"
+            by_seed = {run.seed: run for run in one.runs if run.chosen(split)}
+            both = [(by_seed[run.seed], run) for run in other.runs if run.seed in by_seed and run.chosen(split)]
+            found = paired_estimate([(outcomes(a, split), outcomes(b, split)) for a, b in both])
+            runs = [run for pair in both for run in pair]
+            names = marked(other.name, [b for _, b in both]), marked(one.name, [a for a, _ in both])
+            if found is None:
+                rows.append((domain, *names, split, "no common seeds and tasks", "", ""))
+                continue
+            rows.append((domain, *names, split, points(found), str(found.seeds), str(found.tasks)))
+            more: Any = provenance(runs)
+            figures.append(
+                Figure(
+                    "paired", domain, other.name, "difference", found.value, against=one.name, split=split,
+                    low=found.low, high=found.high, seeds=found.seeds, tasks=found.tasks, **more,
+                )
+            )  # fmt: skip
+    notes = (
+        "a positive difference: the system is better than the one that it is compared with",
+        "paired: the same seed on both sides, the same tasks and sampling seeds; " + INTERVALS,
+        *legend(rows),
+    )
+    columns = ("domain", "system", "against", "split", "difference, points", "seeds", "tasks")
+    return Table("paired", "One system against another", columns, tuple(rows), notes if rows else (), tuple(figures))
+
+
+def runs_table(grouped: Grouped) -> Table:
+    """Each run."""
+    rows, figures = [], []
+    for system in grouped.systems:
+        for run in system.runs:
+            split = split_of([run])
+            state = run.state
+            point, start = run.chosen(split), run.first(split)
+            where = "complete" if run.complete else f"cut short in cycle {state.cycle}"
+            searched = f"{run.accepted} of {run.searches}" if run.searches else ""
+            name = marked(system.name, [run])
+            if point is None:
+                rows.append((system.domain, name, str(run.seed), "", "", "", "", "", whole(run.rollouts), searched, where))
+                continue
+            found, gain = estimate([point.outcomes]), paired_within([run], split)
+            before = estimate([start.outcomes]) if start else None
+            rows.append(
+                (
+                    system.domain, name, str(run.seed), split, f"{100 * before.value:.1f}" if before else "",
+                    rate(found), points(gain), str(len(point.outcomes)), whole(run.rollouts), searched,
+                    f"{where}, pair of cycle {point.evaluated.cycle}",
+                )
+            )  # fmt: skip
+            more: Any = provenance([run])
+            for quantity, value in (("first", before), ("success", found), ("gain", gain)):
+                if value is not None:
+                    figures.append(
+                        Figure(
+                            "runs", system.domain, system.name, quantity, value.value, seed=run.seed, split=split,
+                            cycle=point.evaluated.cycle, low=value.low, high=value.high, seeds=1, tasks=value.tasks,
+                            rollouts=run.rollouts, **more,
+                        )
+                    )  # fmt: skip
+    columns = (
+        "domain", "system", "seed", "split", "(θ0, h0), %", "selected pair, %", "gain, points", "n", "rollouts",
+        "accepted", "run",
+    )  # fmt: skip
+    notes = ("95 % intervals over tasks; the gain is paired: same tasks, same sampling seeds", *legend(rows))
+    return Table("runs", "Each run", columns, tuple(rows), notes, tuple(figures))
