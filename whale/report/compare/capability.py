@@ -1,4 +1,4 @@
-"""What stands between a system and success: format, truncation, and where a domain measures them retrieval, extraction."""
+"""What stands between a system and success: format, truncation, and what a domain measures of retrieval."""
 
 from typing import Any
 
@@ -75,8 +75,8 @@ def capability_table(grouped: Grouped) -> Table:
                 if value is not None
             ]  # fmt: skip
     notes = (
-        "retrieval: a tool's result held an answer; extraction: passed, of those; fabricated: of the passed, the answer "
-        "stood in text that the harness wrote; empty: the logs do not have it",
+        "retrieval: a tool's result held an answer; extraction: passed, of those; fabricated: of the passed, the "
+        "answer stood in text that the harness wrote; empty: the logs do not have it",
         INTERVALS,
         *legend(rows),
     )

@@ -61,7 +61,9 @@ def cost_table(grouped: Grouped) -> Table:
     rows, figures = [], []
     for domain, systems in grouped.by_domain().items():
         curves = {system.name: curve(system) for system in systems}
-        tops = {name: max(points, key=lambda p: (p.success.value, -p.rollouts)) for name, points in curves.items() if points}
+        tops = {
+            name: max(points, key=lambda p: (p.success.value, -p.rollouts)) for name, points in curves.items() if points
+        }
         for target in systems:
             if target.name not in tops:
                 continue
@@ -122,7 +124,16 @@ def schedule_table(grouped: Grouped) -> Table:
         more: Any = provenance(system.runs)
         for quantity, value in (("epochs", epochs), ("iterations", rounds), ("accepted", float(accepted))):
             figures.append(
-                Figure("schedules", system.domain, system.name, quantity, value, seeds=len(system.runs), rollouts=paid, **more)
+                Figure(
+                    "schedules",
+                    system.domain,
+                    system.name,
+                    quantity,
+                    value,
+                    seeds=len(system.runs),
+                    rollouts=paid,
+                    **more,
+                )
             )
         if found is not None:
             figures.append(

@@ -118,8 +118,8 @@ def _bootstrap(counts: Counts) -> Estimate:
     means = []
     for start in range(0, RESAMPLES, _AT_A_TIME):
         size = min(_AT_A_TIME, RESAMPLES - start)
-        drawn_tasks = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=size)
-        drawn_seeds = rng.multinomial(max(1, seeds - 1), np.full(seeds, 1 / seeds), size=size)
+        drawn_tasks = _drawn(rng, tasks, tasks, size)
+        drawn_seeds = _drawn(rng, seeds, max(1, seeds - 1), size)
         numbers = drawn_tasks @ counts.numbers.T
         # A run none of whose tasks was drawn says nothing in this resample.
         weights = drawn_seeds * (numbers > 0)
@@ -129,3 +129,9 @@ def _bootstrap(counts: Counts) -> Estimate:
     low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
     value = float(np.mean(counts.sums.sum(axis=1) / counts.numbers.sum(axis=1)))
     return Estimate(value, min(float(low), value), max(float(high), value), seeds, tasks)
+
+
+def _drawn(rng: np.random.Generator, items: int, draws: int, size: int) -> NDArray[np.float64]:
+    """How often each of `items` comes in `draws` draws with replacement, shape (size, items)."""
+    drawn = rng.integers(0, items, (size, draws)) + items * np.arange(size)[:, None]
+    return np.bincount(drawn.ravel(), minlength=size * items).reshape(size, items).astype(np.float64)

@@ -61,7 +61,10 @@ def as_csv(tables: Sequence[Table]) -> str:
 
 def as_json(tables: Sequence[Table], notes: Sequence[str] = ()) -> dict[str, Any]:
     """The same figures as objects, by table."""
-    return {"tables": {table.name: [_record(figure) for figure in table.figures] for table in tables}, "notes": [*notes]}
+    return {
+        "tables": {table.name: [_record(figure) for figure in table.figures] for table in tables},
+        "notes": [*notes],
+    }
 
 
 def _record(figure: Figure) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from whale.report.compare.systems import Grouped, System
 INTERVALS = (
     "95 % intervals: seeds and tasks drawn again, crossed, 4000 times with a fixed seed; with one seed over tasks alone"
 )
-FEW_SEEDS = "fewer than five seeds say little of how seeds differ: read the intervals as too narrow rather than too wide"
+FEW_SEEDS = (
+    "fewer than five seeds say little of how seeds differ: read the intervals as too narrow rather than too wide"
+)
 
 
 def split_of(runs: Sequence[RunRecord]) -> str:
@@ -129,7 +131,9 @@ def runs_table(grouped: Grouped) -> Table:
             searched = f"{run.accepted} of {run.searches}" if run.searches else ""
             name = marked(system.name, [run])
             if point is None:
-                rows.append((system.domain, name, str(run.seed), "", "", "", "", "", whole(run.rollouts), searched, where))
+                rows.append(
+                    (system.domain, name, str(run.seed), "", "", "", "", "", whole(run.rollouts), searched, where)
+                )
                 continue
             found, gain = estimate([point.outcomes]), paired_within([run], split)
             before = estimate([start.outcomes]) if start else None
