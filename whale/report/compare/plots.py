@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from whale.report.compare.course import CurvePoint, curve
 from whale.report.compare.intervals import estimate
-from whale.report.compare.layout import marked, rate
+from whale.report.compare.layout import legend, marked, rate
 from whale.report.compare.success import outcomes, shown
 from whale.report.compare.systems import System
 
@@ -63,6 +63,8 @@ class Curves:
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     series: tuple[Series, ...]
+    notes: tuple[str, ...] = ()
+    """What the marks at the names mean."""
     width: int = WIDTH
     height: int = HEIGHT
     left: int = _LEFT
@@ -116,6 +118,7 @@ def curves_of(domain: str, systems: Sequence[System]) -> Curves | None:
         tuple(Tick(x(value), f"{value:g}") for value in xs),
         tuple(Tick(y(value), f"{100 * value:g} %") for value in ys),
         tuple(series),
+        legend([[line.name] for line in series]),
     )
 
 

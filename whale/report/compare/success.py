@@ -5,17 +5,12 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any
 
-from whale.report.compare.intervals import Estimate, estimate, paired_estimate
+from whale.report.compare.intervals import Estimate, estimate, paired_bootstrap, paired_estimate
 from whale.report.compare.layout import Figure, Table, legend, marked, points, provenance, rate, whole
 from whale.report.compare.records import RunRecord
 from whale.report.compare.systems import Grouped, System
 
-INTERVALS = (
-    "95 % intervals: seeds and tasks drawn again, crossed, 4000 times with a fixed seed; with one seed over tasks alone"
-)
-FEW_SEEDS = (
-    "fewer than five seeds say little of how seeds differ: read the intervals as too narrow rather than too wide"
-)
+INTERVALS = "95 % intervals over seeds and tasks, both drawn at random; with one seed over tasks alone"
 
 
 def split_of(runs: Sequence[RunRecord]) -> str:
@@ -43,7 +38,6 @@ def paired_within(runs: Sequence[RunRecord], split: str) -> Estimate | None:
 def success_table(grouped: Grouped) -> Table:
     """Success by system, on the test where it was read."""
     rows, figures, notes = [], [], [INTERVALS]
-    few = False
     for system in grouped.systems:
         split, runs = shown(system)
         untested = [run.name for run in system.runs if run not in runs]
@@ -56,7 +50,6 @@ def success_table(grouped: Grouped) -> Table:
         found = estimate([outcomes(run, split) for run in runs])
         gain = paired_within(runs, split)
         assert found is not None
-        few = few or found.seeds < 5
         paid = fmean(run.rollouts for run in runs)
         rows.append(
             (
@@ -67,8 +60,6 @@ def success_table(grouped: Grouped) -> Table:
         for quantity, value in (("first", start), ("success", found), ("gain", gain)):
             if value is not None:
                 figures.append(_figure("success", system, runs, split, quantity, value, paid))
-    if few:
-        notes.append(FEW_SEEDS)
     if any(row[2] == "validation" for row in rows):
         notes.append("validation chose the pair that is shown: where the test was not read, success is optimistic")
     return Table(
@@ -96,26 +87,31 @@ def paired_table(grouped: Grouped) -> Table:
             split = "test" if split_of(one.runs) == split_of(other.runs) == "test" else "validation"
             by_seed = {run.seed: run for run in one.runs if run.chosen(split)}
             both = [(by_seed[run.seed], run) for run in other.runs if run.seed in by_seed and run.chosen(split)]
-            found = paired_estimate([(outcomes(a, split), outcomes(b, split)) for a, b in both])
+            sides = [(outcomes(a, split), outcomes(b, split)) for a, b in both]
+            found, drawn = paired_estimate(sides), paired_bootstrap(sides)
             runs = [run for pair in both for run in pair]
             names = marked(other.name, [b for _, b in both]), marked(one.name, [a for a, _ in both])
-            if found is None:
-                rows.append((domain, *names, split, "no common seeds and tasks", "", ""))
+            if found is None or drawn is None:
+                rows.append((domain, *names, split, "no common seeds and tasks", "", "", ""))
                 continue
-            rows.append((domain, *names, split, points(found), str(found.seeds), str(found.tasks)))
+            bounds = f"[{100 * drawn.low:+.1f}, {100 * drawn.high:+.1f}]"
+            rows.append((domain, *names, split, points(found), bounds, str(found.seeds), str(found.tasks)))
             more: Any = provenance(runs)
-            figures.append(
+            figures += [
                 Figure(
-                    "paired", domain, other.name, "difference", found.value, against=one.name, split=split,
-                    low=found.low, high=found.high, seeds=found.seeds, tasks=found.tasks, **more,
+                    "paired", domain, other.name, quantity, value.value, against=one.name, split=split,
+                    low=value.low, high=value.high, seeds=value.seeds, tasks=value.tasks, **more,
                 )
-            )  # fmt: skip
+                for quantity, value in (("difference", found), ("difference, bootstrap", drawn))
+            ]  # fmt: skip
     notes = (
         "a positive difference: the system is better than the one that it is compared with",
-        "paired: the same seed on both sides, the same tasks and sampling seeds; " + INTERVALS,
+        "paired: the same seed on both sides, the same tasks and sampling seeds",
+        INTERVALS,
+        "bootstrap: the same by drawing seeds and tasks again, 4000 times with a fixed seed; with few seeds too narrow",
         *legend(rows),
     )
-    columns = ("domain", "system", "against", "split", "difference, points", "seeds", "tasks")
+    columns = ("domain", "system", "against", "split", "difference, points", "bootstrap", "seeds", "tasks")
     return Table("paired", "One system against another", columns, tuple(rows), notes if rows else (), tuple(figures))
 
 
@@ -135,12 +131,14 @@ def runs_table(grouped: Grouped) -> Table:
                     (system.domain, name, str(run.seed), "", "", "", "", "", whole(run.rollouts), searched, where)
                 )
                 continue
-            found, gain = estimate([point.outcomes]), paired_within([run], split)
+            found = estimate([point.outcomes])
+            gain = paired_within([run], split) if point.evaluated.cycle else None
             before = estimate([start.outcomes]) if start else None
             rows.append(
                 (
                     system.domain, name, str(run.seed), split, f"{100 * before.value:.1f}" if before else "",
-                    rate(found), points(gain), str(len(point.outcomes)), whole(run.rollouts), searched,
+                    rate(found), points(gain) or "the first pair", str(len(point.outcomes)), whole(run.rollouts),
+                    searched,
                     f"{where}, pair of cycle {point.evaluated.cycle}",
                 )
             )  # fmt: skip

@@ -1,0 +1,43 @@
+"""What the pages say of experiments and reports is what the code does."""
+
+import re
+from pathlib import Path
+
+from whale.experiment.budget import check_matched
+from whale.experiment.grid import load_experiment
+from whale.report.compare.render import as_markdown
+from whale.report.compare.report import TABLES, tables
+from whale.report.compare.sources import find
+from whale.report.compare.systems import group
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_tables_of_the_results_page_are_what_the_published_logs_give() -> None:
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    grouped = group(find([str(ROOT / "docs" / "results" / "embedded")]).records)
+    for name in ("success", "paired", "runs"):
+        text = as_markdown(tables(grouped, [name])).rstrip("\n")
+        assert text in page, f"run the command on the page again: the {name} table is another one"
+
+
+def test_each_test_that_the_schedules_page_names_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")))
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    there = set(re.findall(r"def (test_\w+)\(", source))
+    assert len(named) > 20
+    assert named <= there
+
+
+def test_the_experiments_page_names_every_table() -> None:
+    page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(TABLES)
+
+
+def test_the_example_compares_all_systems_at_equal_budgets() -> None:
+    experiment = load_experiment(ROOT / "examples" / "compare-small.toml")
+    check_matched(experiment)
+    assert {cell.system for cell in experiment.cells} == {
+        "weight-only", "harness-only", "stagewise", "fst", "whale", "adaptive"
+    }  # fmt: skip
+    assert len({cell.seed for cell in experiment.cells}) > 1
