@@ -223,12 +223,15 @@ def report(
     table: Annotated[
         list[str] | None, typer.Option("--table", help="Only this table, such as success; may be given again.")
     ] = None,
+    where: Annotated[
+        Path | None, typer.Option("--runs", metavar="DIR", help="Where an experiment's runs lie; default: ./runs/NAME.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Compare runs: success by system with intervals, paired differences, learning curves, what a level costs."""
     from whale.cli import report_command
 
-    report_command.report(runs, form, output, json, table)
+    report_command.report(runs, form, output, json, table, where)
 
 
 @app.command(rich_help_panel="See")

@@ -1,6 +1,7 @@
 """`whale experiment`: carry out a grid of runs, go on with it, and compare what came out."""
 
 import asyncio
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -8,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from whale.alternation.run_folder import runs_folder
-from whale.cli.output import print_json, print_table, printable
-from whale.errors import Interrupted, WhaleError
+from whale.cli.output import print_json, print_table, print_text, printable
+from whale.errors import ConflictError, Interrupted, UsageError, WhaleError
 from whale.experiment.budget import Planned, check_matched, planned
 from whale.experiment.cells import CellView, look
 from whale.experiment.children import Children, Ended
@@ -22,6 +23,8 @@ def experiment(config: Path, runs: Path | None, jobs: int, dry_run: bool, json: 
     check_matched(grid)
     plans = _try(grid)
     folder = runs or runs_folder() / grid.name
+    if (folder / "whale.toml").exists():
+        raise ConflictError(f"{folder}: is a run, no folder of runs: give the experiment another name or --runs")
     views = look(grid, folder)
     if dry_run:
         _print_plan(grid, folder, views, plans, json)
@@ -119,7 +122,7 @@ def _print_end(grid: Experiment, folder: Path, views: Sequence[CellView], ended:
     failures = {one.view.cell.name: one.failure for one in ended if one.failure}
     if json:
         cells = [_cell_json(view) | {"failure": failures.get(view.cell.name)} for view in views]
-        print_json({"experiment": grid.name, "runs": str(folder), "cells": cells})
+        print_json({"experiment": grid.name, "runs": str(folder), "cells": cells, "success": _success(grid, folder)[1]})
         return
     print_table(
         ["run", "now", "cycle", "rollouts"],
@@ -134,3 +137,26 @@ def _print_end(grid: Experiment, folder: Path, views: Sequence[CellView], ended:
         ],
         title=f"\n{grid.name}",
     )
+    text, _ = _success(grid, folder)
+    if text:
+        print_text(f"\n{text}\nmore: `whale report {grid.path}{_where(grid, folder)}`, with --format html for figures")
+
+
+def _success(grid: Experiment, folder: Path) -> tuple[str, list[dict[str, Any]]]:
+    """The report's first table on what there is, as text and as figures; nothing where nothing was recorded."""
+    from whale.report.compare.render import as_json, as_text
+    from whale.report.compare.report import tables
+    from whale.report.compare.sources import find
+    from whale.report.compare.systems import group
+
+    try:
+        found = find([str(grid.path)], folder)
+    except UsageError:
+        return "", []
+    grouped = group(found.records, found.names)
+    made = tables(grouped, ["success"])
+    return as_text(made, grouped.notes), as_json(made)["tables"]["success"]
+
+
+def _where(grid: Experiment, folder: Path) -> str:
+    return "" if folder == runs_folder() / grid.name else f" --runs {shlex.quote(str(folder))}"

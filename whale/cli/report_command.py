@@ -10,7 +10,9 @@ from whale.errors import UsageError, WhaleError
 FORMATS = ("text", "markdown", "html", "csv")
 
 
-def report(words: Sequence[str], form: str, output: Path | None, json: bool, only: list[str] | None) -> None:
+def report(
+    words: Sequence[str], form: str, output: Path | None, json: bool, only: list[str] | None, runs: Path | None
+) -> None:
     """Print the tables, or write them to a file."""
     if form not in FORMATS:
         raise UsageError(f"unknown format {form}; there are {', '.join(FORMATS)}")
@@ -20,7 +22,7 @@ def report(words: Sequence[str], form: str, output: Path | None, json: bool, onl
     from whale.report.compare.sources import find
     from whale.report.compare.systems import group
 
-    found = find(words)
+    found = find(words, runs)
     grouped = group(found.records, found.names)
     made = tables(grouped, only)
     notes = (*grouped.notes, *(f"{path}: nothing is recorded yet" for path in found.empty))

@@ -17,6 +17,7 @@ from pathlib import Path
 import tomli_w
 
 from whale.config import to_builtins
+from whale.errors import WhaleError
 from whale.experiment.cells import CellView, look_at
 
 _PR_SET_PDEATHSIG = 1
@@ -78,14 +79,19 @@ class Children:
         return ended
 
     async def _carry(self, view: CellView) -> Ended:
-        name = view.cell.name
-        if not await self._free(view):
-            return Ended(look_at(view.cell, self.runs))
-        log = self.runs / f"{name}.log"
-        begun = view.standing != "to do"
-        self.tell(f"{name}: {'goes on' if begun else 'starts'}, its output is in {log}")
-        code = await self._child(view, log, begun)
-        now = look_at(view.cell, self.runs)
+        name, log = view.cell.name, self.runs / f"{view.cell.name}.log"
+        try:
+            free = await self._free(view)
+            now = look_at(view.cell, self.runs)  # another process may have brought it further
+            if not free or now.standing == "done":
+                return Ended(now)
+            begun = now.standing != "to do"
+            self.tell(f"{name}: {'goes on' if begun else 'starts'}, its output is in {log}")
+            code = await self._child(view, log, begun)
+            now = look_at(view.cell, self.runs)
+        except WhaleError as error:
+            self.tell(f"{name}: FAILED: {error}")
+            return Ended(view, str(error))
         if code == 0 or self._stopping.is_set():
             self.tell(f"{name}: {'done' if now.standing == 'done' else 'stopped'}")
             return Ended(now)

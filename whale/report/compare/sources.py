@@ -23,8 +23,8 @@ class Found:
     """Runs that have recorded nothing yet."""
 
 
-def find(words: Sequence[str]) -> Found:
-    """Read all of them.
+def find(words: Sequence[str], runs: Path | None = None) -> Found:
+    """Read all of them; `runs` is where an experiment's runs lie, if not in its folder under the runs.
 
     Raises:
         UsageError: a word names nothing, or nothing was found.
@@ -34,7 +34,7 @@ def find(words: Sequence[str]) -> Found:
     names: dict[str, str] = {}
     empty: list[str] = []
     for word in words:
-        for path, system in _expand(word):
+        for path, system in _expand(word, runs):
             record = _read(path)
             if record is None:
                 empty.append(str(path))
@@ -48,7 +48,7 @@ def find(words: Sequence[str]) -> Found:
     return Found(tuple(records), names, tuple(empty))
 
 
-def _expand(word: str) -> Iterator[tuple[Path, str]]:
+def _expand(word: str, runs: Path | None) -> Iterator[tuple[Path, str]]:
     """The run folders and exported logs that a word means, each with its system's name if it has one."""
     path = Path(word)
     if path.is_file() and path.name.endswith(EXPORTS):
@@ -60,7 +60,7 @@ def _expand(word: str) -> Iterator[tuple[Path, str]]:
         experiment = load_experiment(path)
         there = {cell.name: cell.system for cell in experiment.cells}
         for name, system in there.items():
-            folder = runs_folder() / experiment.name / name
+            folder = (runs or runs_folder() / experiment.name) / name
             if (folder / "whale.toml").exists():
                 yield folder, system
         return

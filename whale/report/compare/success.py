@@ -123,7 +123,7 @@ def runs_table(grouped: Grouped) -> Table:
             split = split_of([run])
             state = run.state
             point, start = run.chosen(split), run.first(split)
-            where = "complete" if run.complete else f"cut short in cycle {state.cycle}"
+            where = "complete" if run.complete else f"not complete, in cycle {state.cycle}"
             searched = f"{run.accepted} of {run.searches}" if run.searches else ""
             name = marked(system.name, [run])
             if point is None:
