@@ -80,6 +80,12 @@ def test_the_cost_of_a_level_is_that_of_the_first_cycle_which_is_not_below_it(gr
     assert any("not reached, best 75.0" in row and "weight-only" in row for row in rows)
 
 
+def test_a_level_is_reached_by_what_equals_it() -> None:
+    start, half = (1, 0, 0, 0), (1, 1, 0, 0)
+    grouped = group([both_sides(1, start, half, (1, 1, 1, 1)), weights_only(1, start, half, start)])
+    assert figure(grouped, "cost", WHALE, "rollouts to reach", against="weight-only").value == 8
+
+
 def test_adaptive_phases_are_measured_in_epochs_and_rounds() -> None:
     made = MadeLog(schedule={"kind": "adaptive"})
     made.evaluate(0, "validation", (0, 0, 0, 0))
@@ -133,8 +139,11 @@ def marked_run(mark: str) -> MadeLog:
     if mark == "¶":
         made.add(
             ev.RunForked(
-                name="f", origin=ev.Origin("made", 3, "0"), config=made.record().config, changed=["schedule.cycles"]
-            )  # type: ignore[arg-type]
+                name="f",
+                origin=ev.Origin("made", 3, "0"),
+                config=dict(made.record().config),
+                changed=["schedule.cycles"],
+            )
         )
     return made
 

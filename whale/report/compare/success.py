@@ -108,7 +108,7 @@ def paired_table(grouped: Grouped) -> Table:
         "a positive difference: the system is better than the one that it is compared with",
         "paired: the same seed on both sides, the same tasks and sampling seeds",
         INTERVALS,
-        "bootstrap: the same by drawing seeds and tasks again, 4000 times with a fixed seed; with few seeds too narrow",
+        "bootstrap: the same by drawing seeds and tasks again, crossed, 4000 times with a fixed seed",
         *legend(rows),
     )
     columns = ("domain", "system", "against", "split", "difference, points", "bootstrap", "seeds", "tasks")
