@@ -360,7 +360,7 @@ class PhaseEnded(Event, frozen=True, kw_only=True):
 
 
 class StageSelected(Event, frozen=True, kw_only=True):
-    """A stagewise run's weight budget is used: it goes on from the best training point E*, by the split that selects."""
+    """A stagewise run's weight budget is used: it goes on from the best training point E*."""
 
     cycle: int
     weights: str

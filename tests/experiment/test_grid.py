@@ -40,7 +40,7 @@ def test_each_system_meets_each_domain_and_seed_once_and_seeds_come_one_after_th
 def test_a_cell_is_the_base_with_its_domain_its_system_its_own_exception_and_its_seed(tmp_path: Path) -> None:
     grid = load(
         tmp_path,
-        systems=TWO,
+        systems=TWO | {"one": {"schedule": {"kind": "weight-only", "epochs": "0.7"}}},
         domains={
             "math": {"schedule": {"cycles": 9}, "systems": {"one": {"schedule": {"epochs": "0.9"}}}},
             "easy": {"domain": "searchqa"},

@@ -19,7 +19,7 @@ COLUMNS = (
     "table,domain,system,against,seed,split,cycle,quantity,value,low,high,seeds,tasks,rollouts,select,interventions,"
     "complete"
 )
-HOSTILE = '<script>alert("|x|")</script>\x1b[31m'
+HOSTILE = '<script>alert("|x|")<script>\x1b[31m'
 
 
 @pytest.fixture
@@ -102,6 +102,7 @@ def test_markdown_keeps_its_columns_whatever_a_name_holds(logs: Path, whale_here
     text = whale_here("report", str(logs), "--format", "markdown", "--table", "success").stdout
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
+    assert "\\|x\\|" in text, "the name is there"
     assert "<script" not in text
     assert "\x1b" not in text
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from whale.cli.output import print_json, print_text
+from whale.cli.output import print_json, print_text, printable
 from whale.errors import UsageError, WhaleError
 
 FORMATS = ("text", "markdown", "html", "csv")
@@ -38,7 +38,7 @@ def report(
     elif form == "csv":
         text = render.as_csv(made)
     else:
-        text = (render.as_markdown if form == "markdown" else render.as_text)(made, notes)
+        text = printable((render.as_markdown if form == "markdown" else render.as_text)(made, notes))
     if output is None:
         print_text(text)
         return
