@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from whale.domains.registry import load_domain
 from whale.experiment.budget import check_matched
 from whale.experiment.grid import load_experiment
 from whale.report.compare.render import as_markdown
@@ -32,6 +33,18 @@ def test_each_test_that_the_schedules_page_names_exists() -> None:
 def test_the_experiments_page_names_every_table() -> None:
     page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(TABLES)
+
+
+def test_the_grid_on_the_experiments_page_can_be_run(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    path = tmp_path / "page.toml"
+    path.write_text(example, encoding="utf-8")
+    experiment = load_experiment(path)
+    check_matched(experiment)
+    assert len(experiment.cells) == 12
+    for cell in experiment.cells[:4]:
+        assert load_domain(cell.config.domain, cell.config.domain_options).name == cell.domain
 
 
 def test_the_example_compares_all_systems_at_equal_budgets() -> None:

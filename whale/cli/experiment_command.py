@@ -43,7 +43,7 @@ def experiment(config: Path, runs: Path | None, jobs: int, dry_run: bool, json: 
     children = Children(folder, jobs, tell)
     ended = asyncio.run(children.carry_out(left))
     _print_end(grid, folder, look(grid, folder), ended, json)
-    again = f"`whale experiment {config}` goes on"
+    again = f"`whale experiment {config}{_where(grid, folder)}` goes on"
     if children.stops:
         raise Interrupted(f"{grid.name}: stopped; nothing that was recorded is lost: {again}")
     failed = [one.view.cell.name for one in ended if one.failure]
