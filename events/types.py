@@ -388,7 +388,7 @@ class Evaluated(Event, frozen=True, kw_only=True):
 
 
 class RunCompleted(Event, frozen=True, kw_only=True):
-    """The schedule is through; the pair that validation selected."""
+    """The schedule is through; the pair that validation selected (or the test, with `evaluate.select = "test"`)."""
 
     reason: str
     cycle: int

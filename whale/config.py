@@ -159,6 +159,9 @@ class EvaluateConfig(Table, frozen=True, kw_only=True):
     test_tasks: int = 0
     """Test tasks for the first and the selected pair after the last cycle; 0 = the test is not read."""
     test_samples: int = 8
+    select: Literal["validation", "test"] = "validation"
+    """Which split chooses the final pair. "test" is the paper's rule: every pair is tested, which leaks the test into
+    the choice, so every table marks such a run."""
 
 
 class EventsConfig(Table, frozen=True, kw_only=True):
@@ -293,6 +296,8 @@ def config_from(raw: dict[str, Any], source: str) -> Config:
             number = Decimal(-1)
         if not (number.is_finite() and number >= 0):
             raise UsageError(f"{source}: schedule.{name} = {given!r}: give a number such as 0.6")
+    if config.evaluate.select == "test" and not config.evaluate.test_tasks:
+        raise UsageError(f'{source}: evaluate.select = "test" needs evaluate.test_tasks: how many are read a cycle')
     return config
 
 

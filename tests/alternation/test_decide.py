@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 
 from whale.alternation import decide as d
@@ -11,6 +12,7 @@ from whale.alternation import judging, units
 from whale.alternation.control import answer
 from whale.alternation.state import State, reduce
 from whale.config import Config, config_from, to_builtins
+from whale.errors import UsageError
 from whale.events import types as ev
 
 
@@ -273,6 +275,41 @@ def test_the_test_is_read_once_after_the_last_cycle_for_the_first_and_the_select
     tests = [t for t in machine.trace if " test " in t]
     assert tests == ["evaluate 0 test h0 w0", "evaluate 1 test c1i2m1 w1.2"]
     assert machine.trace.index(tests[0]) > machine.trace.index("c002/evaluate/ended")
+
+
+def test_by_the_papers_rule_every_pair_is_tested_and_the_best_test_success_selects() -> None:
+    success = {"w0": 0.2, "w1.2": 0.6, "w2.2": 0.4}
+    settings = config(evaluate={"test_tasks": 2, "select": "test"}, schedule={"iterations": 0})
+    machine = Machine(settings, success=success)
+    machine.run()
+    assert [t for t in machine.trace if " test " in t] == [
+        "evaluate 0 test h0 w0", "evaluate 1 test h0 w1.2", "evaluate 2 test h0 w2.2"
+    ]  # fmt: skip
+    assert machine.state.completed is not None
+    assert (machine.state.completed.cycle, machine.state.completed.score) == (1, 0.6)
+
+
+class Disagreeing(Machine):
+    """Test and validation disagree: validation likes the first pair best, the test the last one."""
+
+    def record(self, event: ev.Event, key: str = "", stream: str = "run") -> None:
+        if isinstance(event, ev.Evaluated):
+            score = event.cycle / 10 if event.split == "test" else 0.9 - event.cycle / 10
+            event = msgspec.structs.replace(event, score=score)
+        super().record(event, key, stream)
+
+
+@pytest.mark.parametrize("select, cycle", [("validation", 0), ("test", 2)])
+def test_only_the_split_that_the_config_names_selects(select: str, cycle: int) -> None:
+    machine = Disagreeing(config(evaluate={"test_tasks": 2, "select": select}))
+    machine.run()
+    assert machine.state.completed is not None
+    assert machine.state.completed.cycle == cycle
+
+
+def test_the_test_cannot_select_when_it_is_never_read() -> None:
+    with pytest.raises(UsageError, match="test_tasks"):
+        config(evaluate={"select": "test"})
 
 
 def test_no_budget_for_weights_skips_training_and_reuses_the_evaluation_of_the_same_pair() -> None:

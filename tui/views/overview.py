@@ -4,6 +4,7 @@ import datetime
 
 from textual.app import ComposeResult
 
+from whale.alternation.decide import selected, selects
 from whale.alternation.state import State, Totals
 from whale.events import types as ev
 from whale.tui import charts
@@ -131,11 +132,10 @@ def _cost(name: str, t: Totals, role: str) -> Line:
 
 
 def evaluation_lines(state: State, width: int) -> list[Line]:
-    """Held-out success of each pair; the best validation one is marked."""
+    """Held-out success of each pair; the selected one is marked, and the test where it selects."""
     if not state.evaluations:
         return []
-    validation = [e for e in state.evaluations if e.split == "validation"]
-    best = max(validation, key=lambda e: (e.score, -e.cycle)) if validation else None
+    best = selected(state)
     rows = [
         charts.Interval(
             ("(θ0, h0)" if e.cycle == 0 else f"cycle {e.cycle}") + (" test" if e.split == "test" else ""),
@@ -147,7 +147,8 @@ def evaluation_lines(state: State, width: int) -> list[Line]:
         )
         for e in state.evaluations
     ]
-    return charts.intervals(rows, width)
+    by_test = [line(("the test selects the pair: optimistic", "muted"))] if selects(state) == "test" else []
+    return [*charts.intervals(rows, width), *by_test]
 
 
 def curve_lines(state: State, width: int, height: int) -> list[Line]:

@@ -4,6 +4,7 @@ Everything here is behind digests: `ensure_engine(weights)` and `ensure_trainer(
 whether it is in memory, in a checkpoint, or has to be trained again from recorded rollouts.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -95,7 +96,15 @@ class Compute:
         """Sample one micro-batch of the run's own tasks."""
         tasks = self.tasks[batch.split]
         episodes = [(tasks[e.task], EpisodeSpec(tasks[e.task].id, e.sample, e.seed)) for e in batch.episodes]
-        return self.sample(state, batch.weights, tree, files, self.domain, episodes)
+        rollouts = self.sample(state, batch.weights, tree, files, self.domain, episodes)
+        observe = getattr(self.domain, "observe", None)
+        if observe is None:
+            return rollouts
+        # Into the log, where a report finds it without the artifacts.
+        return [
+            dataclasses.replace(rollout, metrics={**rollout.metrics, **observe(task, rollout)})
+            for (task, _), rollout in zip(episodes, rollouts, strict=True)
+        ]
 
     def sample(
         self,

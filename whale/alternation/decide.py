@@ -400,8 +400,10 @@ def scored_twin(state: State, candidate: str) -> str | None:
 def _evaluation_phase(state: State, config: Config) -> Command:
     cycle = state.cycle
     assert state.accepted is not None
-    if not any(e.cycle == cycle and e.split == "validation" for e in state.evaluations):
-        return _evaluate(state, config, cycle, "validation", state.accepted, state.weights)
+    splits: tuple[Split, ...] = ("validation", "test") if config.evaluate.select == "test" else ("validation",)
+    for split in splits:
+        if not any(e.cycle == cycle and e.split == split for e in state.evaluations):
+            return _evaluate(state, config, cycle, split, state.accepted, state.weights)
     return Append(f"c{cycle:03d}/evaluate/ended", ev.PhaseEnded(cycle=cycle, phase="evaluate", reason="complete"))
 
 
@@ -415,13 +417,25 @@ def _evaluate(state: State, config: Config, cycle: int, split: Split, candidate:
 
 
 def selected(state: State) -> ev.Evaluated:
-    """The pair with the best validation score; ties to the earlier cycle."""
-    validation = [e for e in state.evaluations if e.split == "validation"]
-    return max(validation, key=lambda e: (e.score, -e.cycle))
+    """The pair with the best score on the split that selects; ties to the earlier cycle.
+
+    Until a split is read that the config lets select, validation does. Raises ValueError before any evaluation.
+    """
+    select = selects(state)
+    read = [e for e in state.evaluations if e.split == select]
+    return max(read or [e for e in state.evaluations if e.split == "validation"], key=lambda e: (e.score, -e.cycle))
+
+
+def selects(state: State) -> str:
+    """The split that chooses the final pair: "validation", or "test" by the paper's rule."""
+    return str(state.config.get("evaluate", {}).get("select", "validation"))
 
 
 def _final(state: State, config: Config) -> Command:
-    """After the last cycle: the test, read once for the first and the selected pair, then the end."""
+    """After the last cycle: the test, read once for the first and the selected pair, then the end.
+
+    Where the test itself selects, the cycles have read it.
+    """
     best = selected(state)
     if config.evaluate.test_tasks:
         first = state.evaluations[0]

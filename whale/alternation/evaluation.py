@@ -42,10 +42,18 @@ def complete_evaluation(runner: "Runner", command: d.CompleteEvaluation) -> None
 
 
 def mean_metrics(outcomes: Sequence[ev.Outcome]) -> dict[str, float]:
-    """Means over all rollouts: what the verifier measured, and how the rollouts ran."""
+    """Means over all rollouts: what verifier and domain measured, and how the rollouts ran.
+
+    A rollout that failed has no verdict and counts as 0. A figure that only some judged rollouts have, such as
+    extraction where the answer was found, is a mean over those.
+    """
     n = len(outcomes)
-    names = sorted({name for outcome in outcomes for name in outcome.metrics})
-    means = {name: sum(outcome.metrics.get(name, 0.0) for outcome in outcomes) / n for name in names}
+    judged = [outcome for outcome in outcomes if outcome.status == "ok"]
+    means = {}
+    for name in sorted({name for outcome in outcomes for name in outcome.metrics}):
+        values = [outcome.metrics[name] for outcome in outcomes if name in outcome.metrics]
+        everyone = all(name in outcome.metrics for outcome in judged)
+        means[name] = sum(values) / (n if everyone else len(values))
     means["truncated"] = sum(outcome.truncated for outcome in outcomes) / n
     means["failed"] = sum(outcome.status != "ok" for outcome in outcomes) / n
     means["turns"] = sum(outcome.turns for outcome in outcomes) / n

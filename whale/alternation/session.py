@@ -31,6 +31,9 @@ from whale.search.spaces import search_space
 MIN_FREE_BYTES = 512 * 2**20
 """Free disk below which a runner does not start."""
 
+UNFINISHED_CONFIG = "whale.tmp"
+"""A whale.toml while it is written; all that is left where a start was killed there."""
+
 
 def require_machine(path: Path, config: Config) -> None:
     """Check what a run needs of the machine, before anything is made or paid.
@@ -66,7 +69,7 @@ def create_folder(path: Path, config: Config) -> RunFolder:
         raise ConflictError(
             f"{path}: this run is there already; `whale resume {folder.name}` goes on, `--name` starts another one"
         )
-    if path.exists() and any(path.iterdir()):
+    if path.exists() and any(entry.name != UNFINISHED_CONFIG for entry in path.iterdir()):
         raise UsageError(f"{path}: the folder is not empty and not a run; choose another --name")
     config = require_log(config, folder.name)
     try:
@@ -103,7 +106,7 @@ def run_in_the_making(name: str) -> Iterator[RunFolder]:
 
 def write_config(folder: RunFolder, config: Config) -> None:
     """Write whale.toml, whole or not at all."""
-    temporary = folder.config_file.with_suffix(".tmp")
+    temporary = folder.path / UNFINISHED_CONFIG
     temporary.write_text(tomli_w.dumps(to_builtins(config)), encoding="utf-8")
     temporary.replace(folder.config_file)
     sync_folder(folder.path)

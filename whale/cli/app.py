@@ -71,6 +71,23 @@ def run(
 
 
 @app.command(rich_help_panel="Run")
+def experiment(
+    config: Annotated[Path, typer.Argument(help="The experiment's file: systems, domains, seeds.")],
+    runs: Annotated[
+        Path | None, typer.Option("--runs", metavar="DIR", help="Where its runs lie; default: ./runs/NAME.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs at a time.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what there is to do, and start nothing.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Carry out a grid of runs, systems × domains × seeds; the same command goes on with one that was stopped."""
+    from whale.cli import experiment_command
+
+    experiment_command.experiment(config, runs, jobs, dry_run, json, quiet)
+
+
+@app.command(rich_help_panel="Run")
 def resume(run: Run, quiet: Quiet = False) -> None:
     """Go on with a run that was killed, stopped or paused."""
     from whale.cli import run_commands
@@ -193,6 +210,28 @@ def extend(
 
 
 # --- see ---
+
+
+@app.command(rich_help_panel="See")
+def report(
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Runs, folders of them, exported logs, or an experiment's file."),
+    ],
+    form: Annotated[str, typer.Option("--format", "-f", help="text, markdown, html or csv.")] = "text",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+    table: Annotated[
+        list[str] | None, typer.Option("--table", help="Only this table, such as success; may be given again.")
+    ] = None,
+    where: Annotated[
+        Path | None, typer.Option("--runs", metavar="DIR", help="Where an experiment's runs lie; default: ./runs/NAME.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compare runs: success by system with intervals, paired differences, learning curves, what a level costs."""
+    from whale.cli import report_command
+
+    report_command.report(runs, form, output, json, table, where)
 
 
 @app.command(rich_help_panel="See")

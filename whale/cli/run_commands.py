@@ -3,12 +3,16 @@
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.cli.output import print_json, print_text
 from whale.cli.progress import reporter
-from whale.config import load_config
+from whale.config import Config, load_config
 from whale.errors import Interrupted, UsageError, WhaleError
+
+if TYPE_CHECKING:
+    from whale.domains.base import Domain
 
 TEMPLATE = Path(__file__).parent / "template.toml"
 
@@ -32,21 +36,32 @@ def run(config_file: Path, name: str | None, overrides: list[str], quiet: bool) 
         name = config_file.resolve().parent.name if stem == "whale" else stem
     check_name(name)
     from whale.alternation.session import create_folder, require_machine
-    from whale.domains.registry import load_domain, preflight
+    from whale.domains.registry import preflight
+
+    preflight(try_config(config))
+    require_machine(runs_folder().resolve() / name, config)
+    folder = create_folder(runs_folder() / name, config)
+    carry_through(folder, quiet)
+
+
+def try_config(config: Config) -> "Domain":
+    """Load what a config names, and so try all that a typing error can spoil before a run exists.
+
+    Raises:
+        UsageError: something that it names is not there.
+    """
+    from whale.domains.registry import load_domain
     from whale.rollout.models import resolve_model
     from whale.search.acceptance import acceptance_rule
     from whale.search.registry import proposer as load_proposer
     from whale.search.spaces import search_space
 
-    # Everything that a typing error can spoil is tried before the run exists.
     resolve_model(config.model)
-    preflight(load_domain(config.domain, config.domain_options))
+    domain = load_domain(config.domain, config.domain_options)
     load_proposer(config.search.proposer, config.search.options)
     acceptance_rule(config.search.acceptance, config.search.acceptance_options)
     search_space(config.search.space)
-    require_machine(runs_folder().resolve() / name, config)
-    folder = create_folder(runs_folder() / name, config)
-    carry_through(folder, quiet)
+    return domain
 
 
 def check_name(name: str) -> None:

@@ -40,7 +40,8 @@ class Domain(Protocol):
     A domain may also have `preflight()`, called before a run pays for anything: it raises a WhaleError where a
     service that tools or verifier need does not answer; and `verify_threads`, how many verdicts of a micro-batch
     are asked for at the same time, where `verify` waits for such a service and may be called from threads; and
-    `observe(task, trajectory)`, more figures of a recorded rollout by name, for `whale metrics`.
+    `observe(task, trajectory)`, more figures of a rollout by name, recorded with it for `whale metrics` and
+    `whale report`: a pure function that never raises.
     """
 
     name: str

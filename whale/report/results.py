@@ -69,9 +69,10 @@ def pair_rows(results: Results) -> list[PairRow]:
     best = selected(results.state)
     rows = []
     for evaluated in sorted(evaluations, key=lambda e: (e.split == "test", e.cycle)):
-        first = next(e for e in evaluations if e.cycle == 0 and e.split == evaluated.split)
+        # A fork that lets the test select from a later cycle on has no first pair on it yet.
+        first = next((e for e in evaluations if e.cycle == 0 and e.split == evaluated.split), None)
         gain = None
-        if evaluated.cycle:
+        if evaluated.cycle and first:
             gain = paired_interval(
                 results.outcomes[first.split, first.tree, first.weights],
                 results.outcomes[evaluated.split, evaluated.tree, evaluated.weights],

@@ -7,11 +7,15 @@ from typing import Any
 
 import msgspec
 
+from whale.alternation.decide import selects
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.state import State, Totals, waits_for_review
 from whale.errors import CorruptLogError
 from whale.events import CorruptLog, UnknownEvent
 from whale.report.results import PairRow, Results, pair_rows, read_results
+
+SELECTED_BY_TEST = 'evaluate.select = "test": the test chose the pair, so its success there is optimistic'
+"""What every table says of a run that follows the paper's rule."""
 
 
 def folder_results(folder: RunFolder) -> Results:
@@ -72,6 +76,7 @@ def summary(folder: RunFolder) -> dict[str, Any]:
         "waiting_proposals": len(state.proposals),
         "scheduled_revert": state.revert_to,
         "interventions": list(state.interventions),
+        "select": selects(state),
         "pairs": [
             {
                 "cycle": row.evaluated.cycle,
@@ -117,11 +122,13 @@ def print_summary(folder: RunFolder) -> None:
         if of_split:
             print_table(
                 ["pair", "success", "95 % interval", "n", "gain (paired, 95 %)", "harness search", "weights"],
-                [_cells(row) for row in of_split],
+                [_cells(row, selects(state)) for row in of_split],
                 title=f"\nheld-out success ({split})",
             )
     if rows:
-        out.print("* selected: the best validation success, ties to the earlier cycle")
+        out.print(f"* selected: the best {selects(state)} success, ties to the earlier cycle")
+        if selects(state) == "test":
+            out.print(SELECTED_BY_TEST, markup=False)
     for intervention in state.interventions:
         out.print(f"human intervention: {intervention}", markup=False)
     cells = [[purpose, str(t.rollouts), str(t.generated), str(t.prompted)] for purpose, t in state.totals.items()]
@@ -144,14 +151,14 @@ def print_summary(folder: RunFolder) -> None:
         )
 
 
-def _cells(row: PairRow) -> Sequence[str]:
+def _cells(row: PairRow, select: str) -> Sequence[str]:
     e = row.evaluated
     name = "(θ0, h0)" if e.cycle == 0 else f"cycle {e.cycle}"
     gain = ""
     if row.gain:
         gain = f"{100 * row.gain.gain:+.1f} [{100 * row.gain.low:+.1f}, {100 * row.gain.high:+.1f}]"
     return [
-        name + (" *" if row.selected and e.split == "validation" else ""),
+        name + (" *" if row.selected and e.split == select else ""),
         percent(e.score),
         f"[{100 * e.low:.1f}, {100 * e.high:.1f}]",
         str(e.n),

@@ -1,0 +1,41 @@
+"""The toy domain, which does something to its own process or to the experiment once, in the middle of a run."""
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.toy.domain import ToyDomain
+from whale.domains.base import Task, Verdict
+from whale.rollout.types import Completion, Trajectory
+
+AFTER = 12
+"""Verdicts before it happens: in the first training step."""
+
+
+class ActingDomain(ToyDomain):
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        self.act = str(options.get("act", ""))
+        self.marker = Path(str(options.get("marker", "")))
+        self.verdicts = 0
+
+    def verify(self, task: Task, completion: Completion) -> Verdict:
+        self.verdicts += 1
+        if self.act and self.verdicts == AFTER and not self.marker.exists():
+            self.marker.touch()
+            if self.act == "fail":
+                raise RuntimeError("the verifier broke")
+            process = os.getppid() if self.act.endswith("experiment") else os.getpid()
+            os.kill(process, signal.SIGINT if self.act.startswith("interrupt") else signal.SIGKILL)
+        return super().verify(task, completion)
+
+    def observe(self, task: Task, trajectory: Trajectory) -> Mapping[str, float]:
+        """As SearchQA does it: the second figure only where the first is 1."""
+        bearing = float(len(trajectory.task_id) % 2)
+        return {"answer_bearing": bearing} | ({"extraction": trajectory.reward} if bearing else {})
+
+
+def create(options: Mapping[str, Any]) -> ActingDomain:
+    return ActingDomain(options)

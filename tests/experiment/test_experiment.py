@@ -1,0 +1,111 @@
+"""Experiments as real processes: children that are killed, fail, are stopped, and go on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from tests.runs import WhaleProcess, toy_settings
+from whale.alternation.run_folder import RunFolder
+from whale.events import types as ev
+
+ACTING = Path(__file__).parent / "acting.py"
+
+
+def write_grid(tmp_path: Path, model: Path, **acts: str) -> str:
+    """A grid file: a system for each act."""
+    base = toy_settings(model) | {"domain": f"{ACTING}:create"}
+    del base["seed"]
+    base["schedule"] = {"cycles": 1, "epochs": "0.5", "iterations": 1}
+    systems = {name: {"domain_options": {"act": act, "marker": str(tmp_path / name)}} for name, act in acts.items()}
+    grid: dict[str, Any] = {"seeds": [5], "matched": False, "base": base, "systems": systems}
+    path = tmp_path / "grid.toml"
+    path.write_text(tomli_w.dumps(grid), encoding="utf-8")
+    return str(path)
+
+
+def assert_whole(folder: Path) -> None:
+    """The run is complete, its log unbroken, and no micro-batch was recorded twice."""
+    run = RunFolder(folder)
+    assert run.state().status == "completed"
+    with run.open_log(readonly=True) as log:
+        log.verify()
+        batches = [r.event.batch for r in log.read() if isinstance(r.event, ev.RolloutsRecorded)]
+    assert len(batches) == len(set(batches))
+
+
+def test_a_killed_and_a_failing_child_are_named_stop_no_other_and_the_same_command_goes_on(
+    tmp_path: Path, toy_model: Path, whale: WhaleProcess
+) -> None:
+    grid = write_grid(tmp_path, toy_model, killed="kill", broken="fail")
+    runs = tmp_path / "runs" / "grid"
+    first = whale("experiment", grid, check=False)
+    assert first.returncode == 1
+    assert "2 failed: acting-killed-s5, acting-broken-s5" in first.stderr
+    assert "acting-killed-s5: FAILED: it was killed by SIGKILL" in first.stderr
+    assert "the verifier broke" in first.stderr
+
+    second = whale("experiment", grid, "--jobs", "2", "--json")
+    cells = json.loads(second.stdout)["cells"]
+    assert [cell["standing"] for cell in cells] == ["done"] * 2
+    for name in ("killed", "broken"):
+        assert_whole(runs / f"acting-{name}-s5")
+    ends = {name: RunFolder(runs / f"acting-{name}-s5").state().weights for name in ("killed", "broken")}
+    assert len(set(ends.values())) == 1, "both ended as if nothing had happened"
+
+
+@pytest.mark.parametrize(
+    "act", ["interrupt the experiment", pytest.param("kill the experiment", marks=pytest.mark.long)]
+)
+def test_a_stopped_experiment_leaves_no_process_behind_and_goes_on(
+    act: str, tmp_path: Path, toy_model: Path, whale: WhaleProcess
+) -> None:
+    grid = write_grid(tmp_path, toy_model, stopped=act, later="")
+    runs = tmp_path / "runs" / "grid"
+    first = whale("experiment", grid, check=False)
+    assert first.returncode == (130 if act.startswith("interrupt") else -9)
+    assert not (runs / "acting-later-s5").exists(), "nothing else is started once it stops"
+    # After a kill the child is told by the kernel, and may still be on its way to a safe point.
+    second = whale("experiment", grid)
+    assert_whole(runs / "acting-stopped-s5")
+    assert_whole(runs / "acting-later-s5")
+    assert "acting-stopped-s5: goes on" in second.stderr
+    log = (runs / "acting-stopped-s5.log").read_text()
+    assert "stopped at a safe point" in log
+
+
+def test_a_run_of_the_same_name_with_another_config_is_a_conflict_and_nothing_starts(
+    tmp_path: Path, toy_model: Path, whale_here: WhaleProcess
+) -> None:
+    grid = write_grid(tmp_path, toy_model, whole="")
+    folder = tmp_path / "runs" / "grid" / "acting-whole-s5"
+    folder.mkdir(parents=True)
+    settings = toy_settings(toy_model)
+    (folder / "whale.toml").write_text(tomli_w.dumps(settings))
+    done = whale_here("experiment", grid, check=False)
+    assert done.returncode == 3
+    assert "domain" in done.stderr
+    assert "another config" in done.stderr
+
+
+def test_a_dry_run_shows_the_grid_and_makes_nothing(tmp_path: Path, toy_model: Path, whale_here: WhaleProcess) -> None:
+    grid = write_grid(tmp_path, toy_model, whole="", other="none")
+    document = json.loads(whale_here("experiment", grid, "--dry-run", "--json").stdout)
+    assert [(cell["run"], cell["standing"]) for cell in document["cells"]] == [
+        ("acting-whole-s5", "to do"), ("acting-other-s5", "to do")
+    ]  # fmt: skip
+    # Three questions × 2; one round × 2 × 4 and 4 twice for h0; two validations of 4, two tests of 2.
+    assert document["cells"][0]["planned"] == {"train": 6, "search": 16, "evaluate": 12}
+    assert not (tmp_path / "runs" / "grid").exists()
+
+
+def test_what_a_config_names_and_is_not_there_is_said_before_anything_starts(
+    tmp_path: Path, whale_here: WhaleProcess
+) -> None:
+    grid = write_grid(tmp_path, tmp_path / "nowhere", whole="")
+    done = whale_here("experiment", grid, check=False)
+    assert done.returncode == 2
+    assert "nowhere" in done.stderr
+    assert not (tmp_path / "runs" / "grid").exists()

@@ -1,0 +1,235 @@
+"""The figures of a report against logs whose figures were computed by hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.report.made import MadeLog, outcome, two_cycles
+from whale.errors import UsageError
+from whale.events import types as ev
+from whale.report.compare.layout import MARKS, Figure
+from whale.report.compare.records import RunRecord
+from whale.report.compare.report import TABLES, tables
+from whale.report.compare.sources import find
+from whale.report.compare.systems import Grouped, group, label
+
+LOGS = Path(__file__).parents[2] / "docs" / "results" / "embedded"
+
+
+def both_sides(seed: int, *rewards: tuple[int, ...]) -> RunRecord:
+    return two_cycles(seed, *rewards, schedule={"cycles": 2}).record(f"both-{seed}")
+
+
+def weights_only(seed: int, *rewards: tuple[int, ...]) -> RunRecord:
+    return two_cycles(seed, *rewards, schedule={"kind": "weight-only"}).record(f"weights-{seed}")
+
+
+@pytest.fixture
+def grouped() -> Grouped:
+    """whale passes 1 of 4, then 2, then 4 and 3; weight-only 1, 1, 3 (one seed)."""
+    start, half = (1, 0, 0, 0), (1, 1, 0, 0)
+    return group(
+        [
+            both_sides(1, start, half, (1, 1, 1, 1)),
+            both_sides(2, start, half, (1, 1, 1, 0)),
+            weights_only(1, start, start, (1, 1, 1, 0)),
+        ]
+    )
+
+
+def figure(grouped: Grouped, table: str, system: str, quantity: str, **more: object) -> Figure:
+    found = [
+        f
+        for f in TABLES[table](grouped).figures
+        if (f.system, f.quantity) == (system, quantity) and all(getattr(f, k) == v for k, v in more.items())
+    ]
+    assert len(found) == 1, found
+    return found[0]
+
+
+WHALE = "whale (0.6, 6)"
+
+
+def test_success_is_the_mean_over_seeds_of_the_selected_pair_on_the_test(grouped: Grouped) -> None:
+    success = figure(grouped, "success", WHALE, "success")
+    assert (success.value, success.split, success.seeds, success.tasks) == (0.875, "test", 2, 4)
+    assert figure(grouped, "success", WHALE, "first").value == 0.25
+    assert figure(grouped, "success", WHALE, "gain").value == 0.625
+
+
+def test_what_was_paid_leaves_evaluations_out(grouped: Grouped) -> None:
+    # Three steps of four rollouts, one round of four.
+    assert figure(grouped, "success", WHALE, "success").rollouts == 16
+
+
+def test_systems_are_compared_on_the_seeds_that_both_have(grouped: Grouped) -> None:
+    against = figure(grouped, "paired", WHALE, "difference", against="weight-only")
+    assert (against.value, against.seeds, against.tasks) == (0.25, 1, 4)
+
+
+def test_a_curve_has_what_was_paid_before_each_evaluation(grouped: Grouped) -> None:
+    curve = [f for f in TABLES["curves"](grouped).figures if f.system == WHALE]
+    assert [(f.cycle, f.rollouts, f.value) for f in curve] == [(0, 0, 0.25), (1, 8, 0.5), (2, 16, 0.875)]
+
+
+def test_the_cost_of_a_level_is_that_of_the_first_cycle_which_is_not_below_it(grouped: Grouped) -> None:
+    # weight-only is best with 3 of 4 after 16 rollouts; whale's mean is 2 of 4 after 8 and above it after 16.
+    assert figure(grouped, "cost", WHALE, "rollouts to reach", against="weight-only").value == 16
+    rows = TABLES["cost"](grouped).rows
+    assert any("not reached, best 75.0" in row and "weight-only" in row for row in rows)
+
+
+def test_a_level_is_reached_by_what_equals_it() -> None:
+    start, half = (1, 0, 0, 0), (1, 1, 0, 0)
+    grouped = group([both_sides(1, start, half, (1, 1, 1, 1)), weights_only(1, start, half, start)])
+    assert figure(grouped, "cost", WHALE, "rollouts to reach", against="weight-only").value == 8
+
+
+def test_adaptive_phases_are_measured_in_epochs_and_rounds() -> None:
+    made = MadeLog(schedule={"kind": "adaptive"})
+    made.evaluate(0, "validation", (0, 0, 0, 0))
+    for cycle, (steps, rounds) in enumerate([(1, 2), (2, 6), (3, 3)], 1):
+        made.train(cycle, steps, "patience: ...")
+        made.search(cycle, rounds, "budget" if rounds == 6 else "patience: ...")
+        made.evaluate(cycle, "validation", (1, 0, 0, 0))
+    grouped = group([made.record()])
+    # A step is two of four questions.
+    assert figure(grouped, "phases", "adaptive", "median epochs of a weight phase").value == 1.0
+    assert figure(grouped, "phases", "adaptive", "max epochs of a weight phase").value == 1.5
+    assert figure(grouped, "phases", "adaptive", "median iterations of a harness phase").value == 3
+    assert [row[-2] for row in TABLES["phases"](grouped).rows] == ["3 of 3", "2 of 3"]
+    assert figure(grouped, "schedules", "adaptive", "epochs").value == 3.0
+
+
+def test_capability_counts_retrieval_over_all_and_extraction_over_those_that_found_the_answer() -> None:
+    made = MadeLog()
+    seen = [
+        outcome("a", 1.0, metrics={"format": 1.0, "answer_bearing": 1.0}),
+        outcome("b", 0.0, metrics={"format": 1.0, "answer_bearing": 1.0}),
+        outcome("c", 0.0, metrics={"format": 0.0, "answer_bearing": 0.0}, truncated=True),
+        outcome("d", 0.0, status="harness_error"),
+    ]
+    made.rollouts("evaluate", "c000/evaluate/validation/b0", "w0", seen)
+    made.add(
+        ev.Evaluated(
+            cycle=0, split="validation", candidate="h0", tree="t0", weights="w0", n=4, tasks=4, passed=1, score=0.25,
+            low=0, high=1,
+        )
+    )  # fmt: skip
+    grouped = group([made.record()])
+    values = {
+        name: figure(grouped, "capability", WHALE, f"{name}, (θ0, h0)").value
+        for name in ("format", "truncated", "failed", "retrieval", "extraction")
+    }
+    assert values == {"format": 0.5, "truncated": 0.25, "failed": 0.25, "retrieval": 0.5, "extraction": 0.5}
+
+
+def marked_run(mark: str) -> MadeLog:
+    tables: dict[str, object] = {"schedule": {"kind": "adaptive"}}
+    if mark == "‡":
+        tables["evaluate"] = {"select": "test", "test_tasks": 4}
+    made = two_cycles(1, (0, 0, 0, 0), (1, 0, 0, 0), (1, 1, 0, 0), **tables)
+    if mark == "†":
+        made.add(
+            ev.HarnessReverted(
+                cycle=2, candidate="h0", tree="t0", previous="h0", barred="t1", request="control/revert/1"
+            )
+        )
+    if mark == "¶":
+        made.add(
+            ev.RunForked(
+                name="f",
+                origin=ev.Origin("made", 3, "0"),
+                config=dict(made.record().config),
+                changed=["schedule.cycles"],
+            )
+        )
+    return made
+
+
+@pytest.mark.parametrize("mark", ["†", "‡", "§", "¶"])
+def test_every_table_marks_a_run_that_is_not_as_planned_and_says_what_the_mark_means(mark: str) -> None:
+    made = marked_run(mark)
+    if mark == "§":
+        made = MadeLog(schedule={"kind": "adaptive"})
+        made.evaluate(0, "validation", (0, 0, 0, 1))
+        made.train(1, 1, "patience: ...")
+        made.search(1, 1)
+        made.evaluate(1, "validation", (0, 0, 1, 1))
+    other = both_sides(1, (0, 0, 0, 0), (1, 0, 0, 0), (1, 0, 0, 0))
+    for name, build in TABLES.items():
+        table = build(group([made.record("one"), other]))
+        assert any(mark in cell for row in table.rows for cell in row), name
+        assert f"{mark} {MARKS[mark]}" in table.notes, name
+
+
+def test_a_figure_says_who_intervened_what_selected_and_whether_it_is_complete() -> None:
+    (by_hand,) = [f for f in TABLES["success"](group([marked_run("†").record()])).figures if f.quantity == "success"]
+    assert (by_hand.interventions, by_hand.select, by_hand.complete) == (1, "validation", True)
+    (by_test,) = [f for f in TABLES["success"](group([marked_run("‡").record()])).figures if f.quantity == "success"]
+    assert (by_test.interventions, by_test.select) == (0, "test")
+
+
+def test_configs_that_differ_in_the_seed_alone_are_one_system_and_others_say_in_what_they_differ() -> None:
+    def made(seed: int, rate: float) -> RunRecord:
+        return two_cycles(seed, (0,), (0,), (1,), weights={"rollouts_per_prompt": 2, "learning_rate": rate}).record(
+            f"{seed}-{rate}"
+        )
+
+    grouped = group([made(1, 1e-5), made(2, 1e-5), made(1, 3e-5)])
+    assert [(system.name, len(system.runs)) for system in grouped.systems] == [
+        (f"{WHALE}, weights.learning_rate=1e-05", 2),
+        (f"{WHALE}, weights.learning_rate=3e-05", 1),
+    ]
+
+
+def test_a_log_that_is_found_twice_counts_once_and_another_run_of_the_same_seed_is_named() -> None:
+    one = two_cycles(1, (0,), (0,), (1,))
+    grouped = group([one.record("a"), one.record("b")])
+    assert len(grouped.systems[0].runs) == 1
+    assert not grouped.notes
+    again = group([one.record("a"), two_cycles(1, (0,), (1,), (1,)).record("c")])
+    assert len(again.systems[0].runs) == 1
+    assert "c: a has the same config and seed" in again.notes[0]
+
+
+@pytest.mark.parametrize(
+    "config, name",
+    [
+        ({"schedule": {"kind": "fixed", "epochs": "0.2", "iterations": 2}}, "whale (0.2, 2)"),
+        (
+            {"schedule": {"kind": "fixed", "epochs": "0.6", "iterations": 6}, "search": {"space": "prompts"}},
+            "fst (0.6, 6)",
+        ),
+        ({"schedule": {"kind": "adaptive"}, "search": {"space": "prompts"}}, "fst adaptive"),
+        ({"schedule": {"kind": "weight-only"}, "search": {"space": "prompts"}}, "weight-only"),
+        ({"schedule": {"kind": "stagewise"}}, "stagewise"),
+    ],
+)
+def test_a_system_has_the_papers_name(config: dict[str, object], name: str) -> None:
+    assert label(config) == name
+
+
+def test_the_published_logs_give_the_success_that_each_of_them_recorded() -> None:
+    found = find([str(LOGS)])
+    assert len(found.records) == 18
+    grouped = group(found.records)
+    figures = [f for f in TABLES["runs"](grouped).figures if f.quantity == "success"]
+    recorded: dict[tuple[str, int, str], float] = {}
+    for system in grouped.systems:
+        for run in system.runs:
+            point = run.chosen("test") or run.chosen("validation")
+            assert point is not None
+            recorded[system.domain, run.seed, system.name] = point.evaluated.score
+    assert {(f.domain, f.seed, f.system): f.value for f in figures} == pytest.approx(recorded)
+
+
+def test_an_unknown_table_lists_those_that_there_are(grouped: Grouped) -> None:
+    with pytest.raises(UsageError, match="success, paired"):
+        tables(grouped, ["succes"])
+
+
+@pytest.mark.parametrize("build", TABLES.values(), ids=TABLES)
+def test_a_run_that_has_only_begun_breaks_no_table(build: Callable[[Grouped], object]) -> None:
+    build(group([MadeLog().record()]))

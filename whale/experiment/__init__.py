@@ -1,0 +1,1 @@
+"""Many runs as one comparison: systems × domains × seeds, from one file."""

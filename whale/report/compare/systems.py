@@ -1,0 +1,139 @@
+"""Which runs are seeds of the same system: those whose configs differ in nothing but the seed and the machine."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whale.report.compare.records import RunRecord
+
+_NOT_THE_SYSTEM = ("seed", "engine.device", "engine.threads")
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A system on a domain, with a run for each seed."""
+
+    domain: str
+    name: str
+    runs: tuple[RunRecord, ...]
+    """By seed."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The config that its runs share."""
+        return self.runs[0].config
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """All systems, domain by domain, and what a reader should know of how they were grouped."""
+
+    systems: tuple[System, ...]
+    notes: tuple[str, ...]
+
+    def by_domain(self) -> dict[str, list[System]]:
+        """The systems of each domain."""
+        result: dict[str, list[System]] = {}
+        for system in self.systems:
+            result.setdefault(system.domain, []).append(system)
+        return result
+
+
+def group(records: Sequence[RunRecord], names: Mapping[str, str] | None = None) -> Grouped:
+    """Group runs into systems; `names` has a system's name for a run's source, where the user gave one."""
+    names = names or {}
+    notes: list[str] = []
+    seen: dict[tuple[str, str, int], RunRecord] = {}
+    heads: set[str] = set()
+    for record in records:
+        if record.head in heads:
+            continue  # the same log, found twice
+        heads.add(record.head)
+        key = (_domain_key(record), _system_key(record.config), record.seed)
+        if key in seen:
+            notes.append(f"{record.source}: {seen[key].source} has the same config and seed; only that one is counted")
+        else:
+            seen[key] = record
+    runs: dict[tuple[str, str], list[RunRecord]] = {}
+    for (domain, system, _), record in sorted(seen.items(), key=lambda item: item[0][2]):
+        runs.setdefault((domain, system), []).append(record)
+    domains = _domain_names([record for members in runs.values() for record in members])
+    labels = _labels({key: members[0] for key, members in runs.items()}, names)
+    systems = [System(domains[key[0]], labels[key], tuple(members)) for key, members in runs.items()]
+    systems.sort(key=lambda system: (system.domain, _rank(system.config), system.name))
+    for domain in dict.fromkeys(system.domain for system in systems):
+        of_domain = [run for system in systems if system.domain == domain for run in system.runs]
+        starts = {(run.state.model, run.state.candidates["h0"].tree) for run in of_domain if run.state.candidates}
+        if len(starts) > 1:
+            notes.append(f"{domain}: not all runs start from the same (θ0, h0)")
+    return Grouped(tuple(systems), tuple(notes))
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A config with dotted keys."""
+    result: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            result |= flat(value, f"{prefix}{key}.")
+        else:
+            result[prefix + key] = value
+    return result
+
+
+def label(config: Mapping[str, Any]) -> str:
+    """A system's name in the paper's terms: weight-only, whale (0.6, 6), fst (0.6, 6), ..."""
+    schedule, space = config.get("schedule", {}), config.get("search", {}).get("space", "full")
+    kind = str(schedule.get("kind", "fixed"))
+    if kind == "fixed":
+        name = f"({schedule.get('epochs')}, {schedule.get('iterations')})"
+        return f"fst {name}" if space == "prompts" else f"whale {name}"
+    return f"fst {kind}" if space == "prompts" and kind != "weight-only" else kind
+
+
+_RANKS = ("weight-only", "harness-only", "stagewise", "fst", "whale", "adaptive")
+
+
+def _rank(config: Mapping[str, Any]) -> int:
+    first = label(config).split(" ")[0]
+    return _RANKS.index(first) if first in _RANKS else len(_RANKS)
+
+
+def _system_key(config: Mapping[str, Any]) -> str:
+    own = {key: value for key, value in flat(config).items() if key not in _NOT_THE_SYSTEM}
+    return json.dumps(own, sort_keys=True, default=str)
+
+
+def _domain_key(record: RunRecord) -> str:
+    return f"{record.config.get('domain')}\n{record.state.data}"
+
+
+def _domain_names(records: Sequence[RunRecord]) -> dict[str, str]:
+    plain = {_domain_key(r): Path(str(r.config.get("domain", "")).rsplit(":", 1)[0]).stem for r in records}
+    names = list(plain.values())
+    # The same name for other data: the fingerprint tells them apart.
+    return {
+        key: name if names.count(name) == 1 else f"{name} ({key.split(chr(10))[1][:6]})" for key, name in plain.items()
+    }
+
+
+def _labels(firsts: Mapping[tuple[str, str], RunRecord], names: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    result = {}
+    for key, record in firsts.items():
+        own = names.get(record.source)
+        twins = [r for k, r in firsts.items() if k[0] == key[0] and label(r.config) == label(record.config)]
+        result[key] = own or label(record.config) + _distinction(record, twins)
+    return result
+
+
+def _distinction(record: RunRecord, twins: Sequence[RunRecord]) -> str:
+    """The keys in which this system differs from others of the same label."""
+    configs = [flat(twin.config) for twin in twins]
+    mine = flat(record.config)
+    differing = sorted(
+        key
+        for key in {key for config in configs for key in config} - set(_NOT_THE_SYSTEM)
+        if len({repr(config.get(key)) for config in configs}) > 1
+    )
+    return "".join(f", {key}={mine.get(key)}" for key in differing)
