@@ -5,26 +5,16 @@ keeps it, and every page and the websocket ask for it.
 """
 
 import hmac
-import ipaddress
 import os
 import secrets
 import shlex
 import sys
 from typing import Any
 
+from whale.address import is_loopback
 from whale.errors import UsageError
 
 COOKIE = "whale-token"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_address(host: str, token: str | None) -> None:
