@@ -71,6 +71,33 @@ def run(
 
 
 @app.command(rich_help_panel="Run")
+def plan(
+    config: Annotated[Path, typer.Argument(help="The config file.")] = Path("whale.toml"),
+    set_: Sets = None,
+    probe: Annotated[
+        int | None, typer.Option("--probe", metavar="N", min=1, help="Measure rates on N rollouts of (θ0, h0) here.")
+    ] = None,
+    like: Annotated[str | None, typer.Option("--like", metavar="RUN", help="Take the rates of a recorded run.")] = None,
+    seconds_per_rollout: Annotated[float | None, typer.Option(min=0, help="A rate that you know.")] = None,
+    seconds_per_kept: Annotated[float | None, typer.Option(min=0, help="Training, per rollout that passed.")] = None,
+    dollars_per_round: Annotated[float | None, typer.Option(min=0, help="The proposer's price of a session.")] = None,
+    dollars_per_hour: Annotated[float | None, typer.Option(min=0, help="The machine's price.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say what a run will take before anything is paid: rollouts, tokens, time, dollars, disk."""
+    from whale.cli import plan_command
+    from whale.plan.rates import Rates
+
+    given = Rates(
+        seconds_per_rollout=seconds_per_rollout,
+        seconds_per_kept=seconds_per_kept,
+        dollars_per_round=dollars_per_round,
+    )
+    plan_command.plan(config, set_ or [], probe, like, given, dollars_per_hour, json, quiet)
+
+
+@app.command(rich_help_panel="Run")
 def resume(run: Run, quiet: Quiet = False) -> None:
     """Go on with a run that was killed, stopped or paused."""
     from whale.cli import run_commands

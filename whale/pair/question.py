@@ -137,7 +137,8 @@ def _text(messages: Any, last_only: bool) -> str:
         parts = [
             part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in content
         ]
-        content = "".join(parts) if all(isinstance(part, str) for part in parts) else None
+        texts = [part for part in parts if isinstance(part, str)]
+        content = "".join(texts) if len(texts) == len(parts) else None
     if not isinstance(content, str):
         raise Refused(400, "the user message must be text", param="messages")
     return content
