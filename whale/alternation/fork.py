@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from whale.alternation.decide import config_of
+from whale.alternation.retention import OPTIMIZER
 from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.alternation.session import rebuild_notes, require_log, run_in_the_making, write_config
 from whale.alternation.state import State, reduce
@@ -157,6 +158,8 @@ def _obstacle(origin: RunFolder, state: State, boundary: bool) -> str:
         return "an acceptance is not written to Git yet"
     if state.checkpoint and not (origin.checkpoints / state.checkpoint).is_dir():
         return f"checkpoint {state.checkpoint}, from inside a phase, is not kept"
+    if state.checkpoint and not (origin.checkpoints / state.checkpoint / OPTIMIZER).is_file():
+        return f"the optimiser's state of checkpoint {state.checkpoint} was dropped by `whale gc`"
     return ""
 
 

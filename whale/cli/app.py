@@ -483,6 +483,24 @@ def pack(run: Run, json: Json = False) -> None:
     store_commands.pack(run, json)
 
 
+@app.command(rich_help_panel="Machine")
+def gc(
+    run: Run,
+    keep_bytes: Annotated[
+        str | None, typer.Option("--keep-bytes", metavar="N", help="A quota for the run's folder, such as 20G.")
+    ] = None,
+    drop_optimizers: Annotated[
+        bool, typer.Option("--drop-optimizers", help="For the quota: forks from older phase ends cannot train on.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
+    json: Json = False,
+) -> None:
+    """Remove what a run does not need; never what replay, resume and the pairs need."""
+    from whale.cli import gc_command
+
+    gc_command.gc(run, keep_bytes, drop_optimizers, dry_run, json)
+
+
 # --- use ---
 
 
