@@ -19,7 +19,7 @@ from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.alternation.session import rebuild_notes, require_log, run_in_the_making, write_config
 from whale.alternation.state import State, reduce
 from whale.alternation.units import phase_slice
-from whale.config import Config, apply_overrides, config_from, for_the_log, load_config, to_builtins
+from whale.config import AROUND, Config, apply_overrides, config_from, for_the_log, load_around, to_builtins
 from whale.errors import CorruptLogError, UsageError, WhaleError
 from whale.events import EventLog, LogError, NewEvent, Recorded, fold
 from whale.events import types as ev
@@ -77,8 +77,9 @@ def _config(origin: RunFolder, log: EventLog, at: int, name: str, overrides: Seq
     if not started:
         raise UsageError(f"{origin.name}: nothing is recorded at event {at}, there is nothing to fork")
     old = config_of(fold(reduce, State(), started))
-    where = load_config(origin.config_file).events if origin.database else old.events
-    raw = to_builtins(old) | {"events": {"url": where.url}}
+    # What is around the experiment is not in the log.
+    around = to_builtins(load_around(origin.config_file))
+    raw = to_builtins(old) | {key: around[key] for key in AROUND} | {"events": {"url": around["events"]["url"]}}
     new = config_from(apply_overrides(raw, list(overrides)), source=f"fork {name}")
     for key in _differences(for_the_log(old), for_the_log(new)):
         if key.split(".")[0] in FIXED:

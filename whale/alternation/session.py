@@ -11,6 +11,7 @@ import tomli_w
 
 from whale.alternation.compute import Compute
 from whale.alternation.decide import config_of
+from whale.alternation.hooks import Hooks
 from whale.alternation.judging import rule_of
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder, runs_folder
@@ -18,7 +19,7 @@ from whale.alternation.runner import Runner, fold_all
 from whale.alternation.search_step import score_note
 from whale.alternation.state import State
 from whale.artifacts import sync_folder
-from whale.config import Config, for_the_log, load_config, to_builtins
+from whale.config import Config, for_the_log, load_around, load_config, to_builtins
 from whale.domains.registry import load_domain, preflight
 from whale.errors import ConflictError, UsageError, WhaleError
 from whale.events import EventLog, NewEvent
@@ -174,6 +175,7 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
                 _start(folder, log, config, fingerprint, compute)
             with _repository(folder) as repo:
                 runner = Runner(folder, log, repo, domain, config, proposer, compute, reporter, alive)
+                runner.hooks = Hooks(load_around(folder.config_file).hooks, folder.path, reporter.note)
                 runner.refresh()
                 rebuild_notes(repo, runner.state)
                 yield runner

@@ -483,6 +483,19 @@ def pack(run: Run, json: Json = False) -> None:
     store_commands.pack(run, json)
 
 
+@app.command(rich_help_panel="See")
+def track(
+    run: Run,
+    to: Annotated[
+        list[str] | None, typer.Option("--to", metavar="TRACKER", help="tensorboard (default), wandb or mlflow.")
+    ] = None,
+) -> None:
+    """Make a run's curves anew from its log, for TensorBoard, Weights & Biases or MLflow."""
+    from whale.cli import track_command
+
+    track_command.track(run, to or ["tensorboard"])
+
+
 @app.command(rich_help_panel="Machine")
 def gc(
     run: Run,
