@@ -19,7 +19,7 @@ YOUNG_SECONDS = 3600.0
 """An artifact comes before the event that names it: a young one may be of a request that is being made."""
 
 Kind = Literal["left over", "unnamed artifact", "old checkpoint", "cache", "optimiser state"]
-_CACHES = ("state.snapshot", "views.db", "views.db-wal", "views.db-shm")
+_CACHES = ("state.snapshot", "views.db", "views.db-wal", "views.db-shm", "tensorboard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _old_checkpoints(folder: RunFolder, state: State) -> list[Item]:
 
 def _caches(folder: RunFolder) -> list[Item]:
     paths = (folder.path / name for name in _CACHES)
-    return [Item(path, _bytes(path), "cache", "made again when it is asked for") for path in paths if path.is_file()]
+    return [Item(path, _bytes(path), "cache", "made again when it is asked for") for path in paths if path.exists()]
 
 
 def _optimizers(folder: RunFolder, state: State) -> list[Item]:

@@ -73,7 +73,7 @@ class WandB:
 
     def close(self) -> None:
         """Upload the rest."""
-        self._run.finish(quiet=True)
+        self._run.finish()
 
 
 class MLflow:
