@@ -98,6 +98,23 @@ def plan(
 
 
 @app.command(rich_help_panel="Run")
+def diagnose(
+    target: Annotated[str, typer.Argument(metavar="CONFIG|RUN", help="A config file, or a run as it is now.")],
+    set_: Sets = None,
+    rollouts: Annotated[int, typer.Option("--rollouts", min=8, help="What each side may use.")] = 256,
+    measure: Annotated[int, typer.Option("--measure", min=4, help="Training tasks that measure the pairs.")] = 128,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Proposal rounds of the search.")] = 1,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say which side is the bottleneck now, by a short search and a short RSFT on training tasks; may be undecided."""
+    from whale.cli import diagnose_command
+    from whale.diagnosis.probe import Sizes
+
+    diagnose_command.diagnose(target, set_ or [], Sizes(rollouts, measure, rounds), json, quiet)
+
+
+@app.command(rich_help_panel="Run")
 def resume(run: Run, quiet: Quiet = False) -> None:
     """Go on with a run that was killed, stopped or paused."""
     from whale.cli import run_commands
