@@ -3,7 +3,8 @@
     python benchmarks/diagnose.py [--draws 4000] [--seed 1]
 
 Tasks have success rates of their own (Beta(1, 3): many hard ones); a side's phase moves each rate towards 1 by what it
-takes for the mean gain, on a random half of the tasks. One rollout a task, as in a probe. Rates with Wilson's 95 % interval.
+takes for the mean gain, on a random half of the tasks. One rollout a task, as in a probe. Rates with Wilson's 95 %
+interval.
 """
 
 import argparse

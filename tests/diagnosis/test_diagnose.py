@@ -62,10 +62,10 @@ def test_each_side_stays_within_its_rollouts(rollouts: int, weight_tasks: int, b
 
 
 def test_a_config_and_a_run_are_probed_and_nothing_of_them_changes(
-    whale: WhaleProcess, config_file: Path, tmp_path: Path
+    whale_here: WhaleProcess, config_file: Path, tmp_path: Path
 ) -> None:
     small = ["--rollouts", "12", "--measure", "8", "--quiet", "--json"]
-    found = json.loads(whale("diagnose", str(config_file), *small).stdout)
+    found = json.loads(whale_here("diagnose", str(config_file), *small).stdout)
     assert found["verdict"]["side"] in ("harness", "weights", "undecided")
     assert found["measured"] == 8
     assert found["verdict"]["harness"]["tasks"] == found["verdict"]["weights"]["tasks"] == 8
@@ -75,17 +75,17 @@ def test_a_config_and_a_run_are_probed_and_nothing_of_them_changes(
     assert found["suggestion"]
     assert not list((tmp_path / "runs").glob("*"))
 
-    whale("run", str(config_file), "--name", "toy", "--quiet", "--set", "schedule.cycles=1")
+    whale_here("run", str(config_file), "--name", "toy", "--quiet", "--set", "schedule.cycles=1")
     run = tmp_path / "runs" / "toy"
 
     def listing() -> dict[str, int]:
         return {p.relative_to(run).as_posix(): p.stat().st_size for p in run.rglob("*") if p.suffix != ".db-shm"}
 
     before = listing()
-    done = whale("diagnose", "toy", *small[:-1])
+    done = whale_here("diagnose", "toy", *small[:-1])
     assert "cycle 1, harness" in done.stdout and "suggested" in done.stdout and "cost: " in done.stdout
     assert listing() == before
-    whale("replay", "toy")
+    whale_here("replay", "toy")
 
 
 def test_the_domain_by_its_file_is_the_one_that_a_probe_names() -> None:

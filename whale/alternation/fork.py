@@ -40,8 +40,10 @@ class SafePoint:
     """Why it is an earlier one than was asked for, or empty."""
 
 
-def fork(origin: RunFolder, name: str, at: int | None, overrides: Sequence[str]) -> tuple[RunFolder, SafePoint]:
-    """Make the run `name` from `origin` as it was after event `at` (default: the newest).
+def fork(
+    origin: RunFolder, name: str, at: int | None, overrides: Sequence[str], runs: Path | None = None
+) -> tuple[RunFolder, SafePoint]:
+    """Make the run `name` from `origin` as it was after event `at` (default: the newest), in the folder `runs`.
 
     Raises:
         UsageError: no such event, or a key that a fork cannot change.
@@ -51,7 +53,7 @@ def fork(origin: RunFolder, name: str, at: int | None, overrides: Sequence[str])
     """
     log = origin.open_log(readonly=True)
     try:
-        with run_in_the_making(name) as making:
+        with run_in_the_making(name, runs) as making:
             head = log.head().position
             if at is not None and not 1 <= at <= head:
                 raise UsageError(f"--at {at}: {origin.name} has events 1 to {head}")
@@ -68,7 +70,7 @@ def fork(origin: RunFolder, name: str, at: int | None, overrides: Sequence[str])
         raise WhaleError(f"{origin.name}: {error}") from error
     finally:
         log.close()
-    return RunFolder(runs_folder() / name), point
+    return RunFolder((runs or runs_folder()) / name), point
 
 
 def _config(origin: RunFolder, log: EventLog, at: int, name: str, overrides: Sequence[str]) -> Config:

@@ -79,14 +79,16 @@ def create_folder(path: Path, config: Config) -> RunFolder:
 
 
 @contextmanager
-def run_in_the_making(name: str) -> Iterator[RunFolder]:
+def run_in_the_making(name: str, runs: Path | None = None) -> Iterator[RunFolder]:
     """A folder to fill for the run `name`; when the block ends it is in its place, complete, and else nowhere.
+
+    Its place is in `runs`, by default where all runs are.
 
     Raises:
         ConflictError: there is a run of that name.
         WhaleError: the folder cannot be made or written.
     """
-    target = runs_folder() / name
+    target = (runs or runs_folder()) / name
     if target.exists():
         raise ConflictError(f"{target}: is there already; choose another --name")
     making = RunFolder(target.with_name(f".{name}.making"))

@@ -10,6 +10,7 @@ import msgspec
 
 from whale.alternation.run_folder import RunFolder
 from whale.cli.output import print_json, print_table, print_text
+from whale.cli.progress import reporter
 from whale.config import Config, load_config
 from whale.domains.registry import load_domain
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 def diagnose(target: str, overrides: list[str], sizes: "Sizes", json: bool, quiet: bool) -> None:
     """Probe both sides in a folder that is thrown away, and say what came out."""
+    from whale.alternation.progress import Silent
     from whale.diagnosis.probe import diagnose as probe
     from whale.diagnosis.probe import probe_config
     from whale.diagnosis.verdict import suggestion
@@ -35,7 +37,7 @@ def diagnose(target: str, overrides: list[str], sizes: "Sizes", json: bool, quie
         domain = load_domain(config.domain, config.domain_options)
         splits = {str(split): len(tasks) for split, tasks in domain.splits().items()}
         base = probe_config(config, sizes, splits["weight"], harness)
-        found = probe(base, sizes, place / "probe", quiet)
+        found = probe(base, sizes, place, reporter(quiet) or Silent())
     planned = amounts(config, splits).rollouts
     words, settings = suggestion(found.verdict.side)
     seconds = time.monotonic() - started

@@ -1,25 +1,24 @@
 """Run a probe: a base that is measured, a short RSFT from it, and a fork of it with a short harness search.
 
 All of it are ordinary runs, by the same runner and the one rollout path, in a folder that is thrown away; nothing
-of the user's run changes. Each runs in a process of its own.
+of the user's run changes.
 """
 
 import math
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import tomli_w
 
+from whale.alternation.fork import fork
+from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
+from whale.alternation.session import create_folder, open_runner
 from whale.alternation.state import State
-from whale.config import Config, HooksConfig, TrackConfig, to_builtins
+from whale.config import Config, HooksConfig, TrackConfig
 from whale.diagnosis import domain as probe_domain
 from whale.diagnosis.verdict import Verdict, judge
-from whale.errors import Interrupted, WhaleError
+from whale.errors import WhaleError
 from whale.events import types as ev
 from whale.report.results import Results
 from whale.report.tables import folder_results
@@ -86,45 +85,27 @@ def probe_config(config: Config, sizes: Sizes, weight_tasks: int, harness: Path 
     )  # fmt: skip
 
 
-def diagnose(config: Config, sizes: Sizes, place: Path, quiet: bool) -> Diagnosis:
-    """Carry the probe out in the empty folder `place`. `config` is a base's, by `probe_config`.
+def diagnose(config: Config, sizes: Sizes, place: Path, reporter: Reporter) -> Diagnosis:
+    """Carry the probe out in the folder `place`. `config` is a base's, by `probe_config`.
 
     Raises:
-        WhaleError: one of its runs failed, and said why.
+        WhaleError: one of its runs failed.
     """
-    runs = place / "runs"
-    runs.mkdir(parents=True)
-    file = place / "probe.toml"
-    file.write_text(tomli_w.dumps(to_builtins(config)), encoding="utf-8")
-    silent = ["--quiet"] if quiet else []
-    _whale(runs, "run", str(file), "--name", BASE, *silent)
-    base = RunFolder(runs / BASE)
+    base = create_folder(place / BASE, config)
+    _carry_through(base, reporter)
     at = _measured_at(base)
-    _whale(
-        runs, "fork", BASE, "--name", SEARCH, "--at", str(at), "--set", "schedule.kind=harness-only",
-        "--set", f"schedule.iterations={sizes.rounds}",
-    )  # fmt: skip
-    _whale(runs, "resume", SEARCH, *silent)
-    return _read(base, RunFolder(runs / SEARCH), at)
+    settings = ["schedule.kind=harness-only", f"schedule.iterations={sizes.rounds}"]
+    search, _ = fork(base, SEARCH, at, settings, place)
+    _carry_through(search, reporter)
+    return _read(base, search, at)
 
 
-def _whale(runs: Path, *arguments: str) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "whale", *arguments],
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, "WHALE_RUNS": str(runs)},
-    )
+def _carry_through(folder: RunFolder, reporter: Reporter) -> None:
     try:
-        code = process.wait()
-    except KeyboardInterrupt:
-        process.wait()  # it got the same Ctrl-C
-        raise Interrupted("interrupted; the probe's folder is thrown away") from None
+        with folder.lease() as alive, open_runner(folder, reporter, alive) as runner:
+            runner.run()
     finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
-    if code:
-        raise WhaleError(f"the probe's `whale {arguments[0]}` ended with exit code {code}; what it said is above")
+        reporter.end()
 
 
 def _measured_at(base: RunFolder) -> int:
