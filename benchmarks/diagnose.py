@@ -1,6 +1,6 @@
 """How often `whale diagnose` names a side on synthetic tasks whose true gains are known: the thresholds' evidence.
 
-    python benchmarks/diagnose.py [--draws 4000] [--seed 1]
+    python benchmarks/diagnose.py [--draws 4000] [--seed 1] [--tasks 64 128]
 
 Tasks have success rates of their own (Beta(1, 3): many hard ones); a side's phase moves each rate towards 1 by what it
 takes for the mean gain, on a random half of the tasks. One rollout a task, as in a probe. Rates with Wilson's 95 %
@@ -17,7 +17,6 @@ from whale.events.types import Outcome
 from whale.search.scoring import wilson
 
 GAINS = ((0.0, 0.0), (0.1, 0.1), (0.2, 0.2), (0.05, 0.0), (0.1, 0.0), (0.2, 0.0), (0.3, 0.0), (0.2, 0.1), (0.3, 0.1))
-TASKS = (64, 128, 256)
 
 
 def lifted(rates: NDArray[np.float64], gain: float, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -37,11 +36,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--draws", type=int, default=4000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tasks", type=int, nargs="+", default=[64, 128])
     arguments = parser.parse_args()
     rng = np.random.default_rng(arguments.seed)
     print(f"{arguments.draws} draws, seed {arguments.seed}")
     print("tasks  gain of search, of RSFT    search named             RSFT named               undecided")
-    for tasks in TASKS:
+    for tasks in arguments.tasks:
         for search, rsft in GAINS:
             counts = {"harness": 0, "weights": 0, "undecided": 0}
             for _ in range(arguments.draws):
