@@ -1,11 +1,13 @@
 """The verdict on synthetic outcomes: it names a side only with reason, and its thresholds are the frozen ones."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
 from benchmarks.diagnose import lifted, sampled
 from whale.diagnosis import verdict
-from whale.diagnosis.verdict import judge, suggestion
+from whale.diagnosis.verdict import Side, judge, suggestion
 from whale.events.types import Outcome
 
 
@@ -62,7 +64,7 @@ def test_a_large_gain_is_seen_at_the_default_size() -> None:
 def test_every_verdict_has_settings_that_a_config_takes() -> None:
     from whale.config import apply_overrides, config_from
 
-    for side in ("harness", "weights", "undecided"):
-        words, settings = suggestion(side)  # type: ignore[arg-type]
+    for side in get_args(Side):
+        words, settings = suggestion(side)
         assert words
         config_from(apply_overrides({}, list(settings)), "test")

@@ -8,6 +8,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -60,6 +61,12 @@ def server(toy_runs: Path) -> Iterator[Server]:
         running.end()
 
 
+def create(client: openai.OpenAI, **body: Any) -> Any:
+    """As a user calls it, without the client's overloads."""
+    completions: Any = client.chat.completions
+    return completions.create(**body)
+
+
 QUESTION = [{"role": "user", "content": "what is it?"}]
 
 
@@ -67,24 +74,22 @@ def test_the_openai_client_gets_the_answer_that_the_harness_chose(server: Server
     client = server.client()
     assert [model.id for model in client.models.list()] == ["toy"]
     assert client.models.retrieve("toy").owned_by == "whale"
-    one = client.chat.completions.create(model="toy", messages=QUESTION, seed=7)  # type: ignore[call-overload]
+    one = create(client, model="toy", messages=QUESTION, seed=7)
     assert one.choices[0].message.role == "assistant"
     assert one.choices[0].finish_reason in ("stop", "length")
     # The toy harness asks the model twice and calls its tool in between: it was there.
     about = one.model_extra["whale"]
     assert (about["turns"], about["tool_calls"] >= 1) == (2, True)
     assert one.usage.completion_tokens > 0
-    again = client.chat.completions.create(model="toy", messages=QUESTION, seed=7)  # type: ignore[call-overload]
+    again = create(client, model="toy", messages=QUESTION, seed=7)
     assert again.choices[0].message.content == one.choices[0].message.content
 
 
 def test_a_stream_brings_the_same_answer_and_its_usage(server: Server) -> None:
     client = server.client()
-    whole = client.chat.completions.create(model="toy", messages=QUESTION, seed=3)  # type: ignore[call-overload]
+    whole = create(client, model="toy", messages=QUESTION, seed=3)
     chunks = list(
-        client.chat.completions.create(  # type: ignore[call-overload]
-            model="toy", messages=QUESTION, seed=3, stream=True, stream_options={"include_usage": True}
-        )
+        create(client, model="toy", messages=QUESTION, seed=3, stream=True, stream_options={"include_usage": True})
     )
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text == whole.choices[0].message.content
@@ -100,7 +105,7 @@ def test_an_exported_folder_answers_as_its_run_does(server: Server, toy_runs: Pa
     try:
         for seed in (1, 2, 3):
             inside_, outside_ = (
-                s.client().chat.completions.create(model=name, messages=QUESTION, seed=seed)  # type: ignore[call-overload]
+                create(s.client(), model=name, messages=QUESTION, seed=seed)
                 for s, name in ((server, "toy"), (outside, "pair"))
             )
             assert inside_.choices[0].message.content == outside_.choices[0].message.content
@@ -117,7 +122,7 @@ def test_questions_that_wait_together_are_all_answered(server: Server) -> None:
 
     def ask(number: int) -> str | None:
         messages = [{"role": "user", "content": f"question {number}"}]
-        done = client.chat.completions.create(model="toy", messages=messages)  # type: ignore[call-overload]
+        done = create(client, model="toy", messages=messages)
         content: str | None = done.choices[0].message.content
         return content
 
@@ -148,19 +153,16 @@ def test_what_cannot_be_served_is_said_in_one_sentence(
 ) -> None:
     body = {"model": "toy", "messages": QUESTION, **change}
     with pytest.raises(openai.APIStatusError) as caught:
-        server.client().chat.completions.create(**body)  # type: ignore[call-overload]
+        create(server.client(), **body)
     assert caught.value.status_code == status
     assert told in str(caught.value)
-    assert "\n" not in caught.value.body["message"].strip()  # type: ignore[index,call-overload]
+    assert isinstance(caught.value.body, dict)
+    assert "\n" not in caught.value.body["message"].strip()
 
 
 def test_a_failure_inside_a_stream_reaches_the_client(server: Server) -> None:
     with pytest.raises(openai.APIError, match="token_limit"):
-        list(
-            server.client().chat.completions.create(  # type: ignore[call-overload]
-                model="toy", messages=QUESTION, max_tokens=1, stream=True
-            )
-        )
+        list(create(server.client(), model="toy", messages=QUESTION, max_tokens=1, stream=True))
 
 
 def test_broken_and_foreign_requests_are_refused(server: Server) -> None:
@@ -185,7 +187,7 @@ def test_a_token_is_asked_for(toy_runs: Path) -> None:
             running.client("another").models.list()
         client = running.client("a-token-of-some-length")
         messages = [{"role": "system", "content": "be brief"}, *QUESTION]
-        assert client.chat.completions.create(model="toy", messages=messages).choices  # type: ignore[call-overload]
+        assert create(client, model="toy", messages=messages).choices
         assert running.raw("GET", "/health")[0] == 200
     finally:
         assert running.end() == 0
@@ -214,5 +216,5 @@ def test_a_taken_port_is_a_usage_error(toy_runs: Path) -> None:
 def test_serving_records_nothing_in_the_run(server: Server, toy_runs: Path) -> None:
     with RunFolder(toy_runs / "toy").open_log(readonly=True) as log:
         before = log.head().hash
-        server.client().chat.completions.create(model="toy", messages=QUESTION)  # type: ignore[call-overload]
+        create(server.client(), model="toy", messages=QUESTION)
         assert log.head().hash == before

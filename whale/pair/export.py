@@ -100,9 +100,9 @@ def _record(making: Path, config: Config, state: State, pair: Pair, provenance: 
                 high=row.evaluated.high,
                 n=row.evaluated.n,
                 tasks=row.evaluated.tasks,
-                gain=row.gain and row.gain.gain,
-                gain_low=row.gain and row.gain.low,
-                gain_high=row.gain and row.gain.high,
+                gain=row.gain.gain if row.gain else None,
+                gain_low=row.gain.low if row.gain else None,
+                gain_high=row.gain.high if row.gain else None,
             )
             for row in pair.rows
         ],
