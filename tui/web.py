@@ -5,29 +5,19 @@ keeps it, and every page and the websocket ask for it.
 """
 
 import hmac
-import ipaddress
 import os
 import secrets
 import shlex
 import sys
 from typing import Any
 
+from whale.address import is_loopback
 from whale.errors import UsageError
 
 COOKIE = "whale-token"
 POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; connect-src 'self' ws: wss:"
 """Nothing comes from elsewhere: textual-serve's page asks a font service first, and without a network it waits for
 that for minutes before it opens the terminal."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_address(host: str, token: str | None) -> None:

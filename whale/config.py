@@ -173,6 +173,24 @@ class EventsConfig(Table, frozen=True, kw_only=True):
     """The run's name in that database; empty: the name that it is started under."""
 
 
+class HooksConfig(Table, frozen=True, kw_only=True):
+    """Who is told of a run: a shell command, or a URL that gets a POST. No part of the experiment, as above."""
+
+    on_pause: str = ""
+    """Paused as requested, or an acceptance waits for a reviewer."""
+    on_stop: str = ""
+    on_end: str = ""
+    """The schedule is through."""
+    on_failure: str = ""
+    """The runner stopped on a fault; `whale resume` goes on."""
+
+
+class TrackConfig(Table, frozen=True, kw_only=True):
+    """Which trackers follow the log while the run goes on. No part of the experiment, as above."""
+
+    to: list[Literal["tensorboard", "wandb", "mlflow"]] = []
+
+
 class Config(Table, frozen=True, kw_only=True):
     """A whole run."""
 
@@ -188,6 +206,8 @@ class Config(Table, frozen=True, kw_only=True):
     schedule: ScheduleConfig = ScheduleConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     events: EventsConfig = EventsConfig()
+    hooks: HooksConfig = HooksConfig()
+    track: TrackConfig = TrackConfig()
 
     @property
     def epochs(self) -> Decimal:
@@ -234,6 +254,10 @@ _AT_LEAST: dict[str, float] = {
 }
 
 
+AROUND = ("events", "hooks", "track")
+"""Tables that stand in whale.toml only: they are around the experiment, and may be changed between two runners."""
+
+
 def load_config(path: Path, overrides: list[str] | None = None) -> Config:
     """Read a whale.toml and apply `key=value` overrides.
 
@@ -249,6 +273,19 @@ def load_config(path: Path, overrides: list[str] | None = None) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
     return config_from(apply_overrides(raw, overrides or []), source=str(path))
+
+
+def load_around(path: Path) -> Config:
+    """The tables of a run's whale.toml that are around the experiment; the rest, which the log has, is not read.
+
+    Raises:
+        UsageError: one of these tables is wrong.
+    """
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return Config()
+    return config_from({key: raw[key] for key in AROUND if key in raw}, source=str(path))
 
 
 def apply_overrides(raw: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
@@ -323,7 +360,8 @@ def to_builtins(config: Config) -> dict[str, Any]:
 
 
 def for_the_log(config: Config) -> dict[str, Any]:
-    """What the run is, without where it is kept: equal for runs that do the same."""
+    """What the run is, without where it is kept and who is told: equal for runs that do the same."""
     result = to_builtins(config)
-    del result["events"]
+    for table in AROUND:
+        del result[table]
     return result

@@ -22,9 +22,7 @@ def run(whale_here: WhaleProcess, toy_config: Path, tmp_path: Path) -> RunFolder
     broken = tmp_path / "broken"
     shutil.copytree(TOY.parent / "h0", broken)
     source = (broken / "harness.py").read_text()
-    (broken / "harness.py").write_text(
-        source.replace("messages = [", "raise ValueError\n        messages = [", 1)
-    )
+    (broken / "harness.py").write_text(source.replace("messages = [", "raise ValueError\n        messages = [", 1))
     whale_here("propose", "toy", str(broken), "--title", "broken")
     whale_here("resume", "toy", "--quiet")
     return RunFolder(tmp_path / "runs" / "toy")

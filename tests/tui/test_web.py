@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from tests.runs import command, environment
+from whale.address import is_loopback
 from whale.errors import UsageError
-from whale.tui.web import check_address, is_loopback
+from whale.tui.web import check_address
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from whale.alternation.decide import config_of
+from whale.alternation.retention import OPTIMIZER
 from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.alternation.session import rebuild_notes, require_log, run_in_the_making, write_config
 from whale.alternation.state import State, reduce
 from whale.alternation.units import phase_slice
-from whale.config import Config, apply_overrides, config_from, for_the_log, load_config, to_builtins
+from whale.config import AROUND, Config, apply_overrides, config_from, for_the_log, load_around, to_builtins
 from whale.errors import CorruptLogError, UsageError, WhaleError
 from whale.events import EventLog, LogError, NewEvent, Recorded, fold
 from whale.events import types as ev
@@ -39,8 +40,10 @@ class SafePoint:
     """Why it is an earlier one than was asked for, or empty."""
 
 
-def fork(origin: RunFolder, name: str, at: int | None, overrides: Sequence[str]) -> tuple[RunFolder, SafePoint]:
-    """Make the run `name` from `origin` as it was after event `at` (default: the newest).
+def fork(
+    origin: RunFolder, name: str, at: int | None, overrides: Sequence[str], runs: Path | None = None
+) -> tuple[RunFolder, SafePoint]:
+    """Make the run `name` from `origin` as it was after event `at` (default: the newest), in the folder `runs`.
 
     Raises:
         UsageError: no such event, or a key that a fork cannot change.
@@ -50,7 +53,7 @@ def fork(origin: RunFolder, name: str, at: int | None, overrides: Sequence[str])
     """
     log = origin.open_log(readonly=True)
     try:
-        with run_in_the_making(name) as making:
+        with run_in_the_making(name, runs) as making:
             head = log.head().position
             if at is not None and not 1 <= at <= head:
                 raise UsageError(f"--at {at}: {origin.name} has events 1 to {head}")
@@ -67,7 +70,7 @@ def fork(origin: RunFolder, name: str, at: int | None, overrides: Sequence[str])
         raise WhaleError(f"{origin.name}: {error}") from error
     finally:
         log.close()
-    return RunFolder(runs_folder() / name), point
+    return RunFolder((runs or runs_folder()) / name), point
 
 
 def _config(origin: RunFolder, log: EventLog, at: int, name: str, overrides: Sequence[str]) -> Config:
@@ -76,8 +79,9 @@ def _config(origin: RunFolder, log: EventLog, at: int, name: str, overrides: Seq
     if not started:
         raise UsageError(f"{origin.name}: nothing is recorded at event {at}, there is nothing to fork")
     old = config_of(fold(reduce, State(), started))
-    where = load_config(origin.config_file).events if origin.database else old.events
-    raw = to_builtins(old) | {"events": {"url": where.url}}
+    # What is around the experiment is not in the log.
+    around = to_builtins(load_around(origin.config_file))
+    raw = to_builtins(old) | {key: around[key] for key in AROUND} | {"events": {"url": around["events"]["url"]}}
     new = config_from(apply_overrides(raw, list(overrides)), source=f"fork {name}")
     for key in _differences(for_the_log(old), for_the_log(new)):
         if key.split(".")[0] in FIXED:
@@ -157,6 +161,8 @@ def _obstacle(origin: RunFolder, state: State, boundary: bool) -> str:
         return "an acceptance is not written to Git yet"
     if state.checkpoint and not (origin.checkpoints / state.checkpoint).is_dir():
         return f"checkpoint {state.checkpoint}, from inside a phase, is not kept"
+    if state.checkpoint and not (origin.checkpoints / state.checkpoint / OPTIMIZER).is_file():
+        return f"the optimiser's state of checkpoint {state.checkpoint} was dropped by `whale gc`"
     return ""
 
 

@@ -4,7 +4,7 @@ from typing import Protocol
 
 
 class Reporter(Protocol):
-    """Receives progress; every call is cheap and may come from the runner's thread only."""
+    """Receives progress; every call is cheap, and all but `note` come from the runner's thread only."""
 
     def begin(self, label: str, total: int, done: int = 0) -> None:
         """A long step began, or goes on: `done` of `total` rollouts (or steps) are recorded."""

@@ -15,11 +15,12 @@ from whale.alternation import acceptance_step, evaluation, search_step, store_fa
 from whale.alternation import decide as d
 from whale.alternation.compute import Compute
 from whale.alternation.control import answer
+from whale.alternation.hooks import Hooks
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.state import State, reduce
 from whale.alternation.units import MicroBatch
-from whale.config import Config
+from whale.config import Config, HooksConfig
 from whale.domains.base import Domain
 from whale.errors import ConflictError, WhaleError
 from whale.events import EventLog, LogError, NewEvent, Recorded, VersionConflict, fold
@@ -66,6 +67,7 @@ class Runner:
         self.compute = compute
         self.reporter = reporter
         self.alive = alive
+        self.hooks = Hooks(HooksConfig(), folder.path, reporter.note)
         self.state = State()
         self.position = 0
         self.stopping = threading.Event()
@@ -103,6 +105,8 @@ class Runner:
         except VersionConflict as error:
             raise ConflictError(f"{self.folder.path}: another process wrote to this run: {error}") from error
         self.refresh()
+        for fact in recorded:
+            self.hooks.recorded(fact.event, self.state)
         return recorded
 
     # --- the loop ---
@@ -113,6 +117,21 @@ class Runner:
         Raises:
             WhaleError: a fault that the user has to mend; it is recorded, and the run can be resumed.
         """
+        self.hooks.told = ""
+        try:
+            state = self._run()
+        except KeyboardInterrupt:
+            self.hooks.fire("stop", "interrupted", self.state)
+            raise
+        except Exception as error:
+            if self.hooks.told != "failure":  # else it was recorded, and told
+                self.hooks.fire("failure", str(error) or type(error).__name__, self.state)
+            raise
+        if self.stopping.is_set() and not self.hooks.told:
+            self.hooks.fire("stop", "the process was asked to end", state)
+        return state
+
+    def _run(self) -> State:
         self.refresh()
         try:
             while True:

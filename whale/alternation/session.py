@@ -11,6 +11,7 @@ import tomli_w
 
 from whale.alternation.compute import Compute
 from whale.alternation.decide import config_of
+from whale.alternation.hooks import Hooks
 from whale.alternation.judging import rule_of
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder, runs_folder
@@ -18,7 +19,7 @@ from whale.alternation.runner import Runner, fold_all
 from whale.alternation.state import State
 from whale.alternation.store_facts import notes
 from whale.artifacts import sync_folder
-from whale.config import Config, for_the_log, load_config, to_builtins
+from whale.config import Config, for_the_log, load_around, load_config, to_builtins
 from whale.domains.registry import load_domain, preflight
 from whale.errors import ConflictError, UsageError, WhaleError
 from whale.events import EventLog, NewEvent
@@ -81,14 +82,16 @@ def create_folder(path: Path, config: Config) -> RunFolder:
 
 
 @contextmanager
-def run_in_the_making(name: str) -> Iterator[RunFolder]:
+def run_in_the_making(name: str, runs: Path | None = None) -> Iterator[RunFolder]:
     """A folder to fill for the run `name`; when the block ends it is in its place, complete, and else nowhere.
+
+    Its place is in `runs`, by default where all runs are.
 
     Raises:
         ConflictError: there is a run of that name.
         WhaleError: the folder cannot be made or written.
     """
-    target = runs_folder() / name
+    target = (runs or runs_folder()) / name
     if target.exists():
         raise ConflictError(f"{target}: is there already; choose another --name")
     making = RunFolder(target.with_name(f".{name}.making"))
@@ -177,6 +180,7 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
                 _start(folder, log, config, fingerprint, compute)
             with _repository(folder) as repo:
                 runner = Runner(folder, log, repo, domain, config, proposer, compute, reporter, alive)
+                runner.hooks = Hooks(load_around(folder.config_file).hooks, folder.path, reporter.note)
                 runner.refresh()
                 rebuild_notes(repo, runner.state)
                 yield runner

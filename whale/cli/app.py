@@ -88,6 +88,50 @@ def experiment(
 
 
 @app.command(rich_help_panel="Run")
+def plan(
+    config: Annotated[Path, typer.Argument(help="The config file.")] = Path("whale.toml"),
+    set_: Sets = None,
+    probe: Annotated[
+        int | None, typer.Option("--probe", metavar="N", min=1, help="Measure rates on N rollouts of (θ0, h0) here.")
+    ] = None,
+    like: Annotated[str | None, typer.Option("--like", metavar="RUN", help="Take the rates of a recorded run.")] = None,
+    seconds_per_rollout: Annotated[float | None, typer.Option(min=0, help="A rate that you know.")] = None,
+    seconds_per_kept: Annotated[float | None, typer.Option(min=0, help="Training, per rollout that passed.")] = None,
+    dollars_per_round: Annotated[float | None, typer.Option(min=0, help="The proposer's price of a session.")] = None,
+    dollars_per_hour: Annotated[float | None, typer.Option(min=0, help="The machine's price.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say what a run will take before anything is paid: rollouts, tokens, time, dollars, disk."""
+    from whale.cli import plan_command
+    from whale.plan.rates import Rates
+
+    given = Rates(
+        seconds_per_rollout=seconds_per_rollout,
+        seconds_per_kept=seconds_per_kept,
+        dollars_per_round=dollars_per_round,
+    )
+    plan_command.plan(config, set_ or [], probe, like, given, dollars_per_hour, json, quiet)
+
+
+@app.command(rich_help_panel="Run")
+def diagnose(
+    target: Annotated[str, typer.Argument(metavar="CONFIG|RUN", help="A config file, or a run as it is now.")],
+    set_: Sets = None,
+    rollouts: Annotated[int, typer.Option("--rollouts", min=8, help="What each side may use.")] = 256,
+    measure: Annotated[int, typer.Option("--measure", min=4, help="Training tasks that measure the pairs.")] = 128,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Proposal rounds of the search.")] = 1,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say which side is the bottleneck now, by a short search and a short RSFT on training tasks; may be undecided."""
+    from whale.cli import diagnose_command
+    from whale.diagnosis.probe import Sizes
+
+    diagnose_command.diagnose(target, set_ or [], Sizes(rollouts, measure, rounds), json, quiet)
+
+
+@app.command(rich_help_panel="Run")
 def resume(run: Run, quiet: Quiet = False) -> None:
     """Go on with a run that was killed, stopped or paused."""
     from whale.cli import run_commands
@@ -493,6 +537,82 @@ def pack(run: Run, json: Json = False) -> None:
     from whale.cli import store_commands
 
     store_commands.pack(run, json)
+
+
+@app.command(rich_help_panel="See")
+def track(
+    run: Run,
+    to: Annotated[
+        list[str] | None, typer.Option("--to", metavar="TRACKER", help="tensorboard (default), wandb or mlflow.")
+    ] = None,
+) -> None:
+    """Make a run's curves anew from its log, for TensorBoard, Weights & Biases or MLflow."""
+    from whale.cli import track_command
+
+    track_command.track(run, to or ["tensorboard"])
+
+
+@app.command(rich_help_panel="Machine")
+def gc(
+    run: Run,
+    keep_bytes: Annotated[
+        str | None, typer.Option("--keep-bytes", metavar="N", help="A quota for the run's folder, such as 20G.")
+    ] = None,
+    drop_optimizers: Annotated[
+        bool, typer.Option("--drop-optimizers", help="For the quota: forks from older phase ends cannot train on.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
+    json: Json = False,
+) -> None:
+    """Remove what a run does not need; never what replay, resume and the pairs need."""
+    from whale.cli import gc_command
+
+    gc_command.gc(run, keep_bytes, drop_optimizers, dry_run, json)
+
+
+# --- use ---
+
+
+@app.command(rich_help_panel="Use")
+def export(
+    run: Run,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="A new folder; default: ./RUN-pair.")
+    ] = None,
+    harness: Annotated[
+        str | None, typer.Option("--harness", metavar="REF", help="Another harness with these weights: an id, c003, …")
+    ] = None,
+    cycle: Annotated[
+        int | None, typer.Option("--cycle", min=0, help="The pair of this cycle; default: the selected one.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write the pair that validation selected as a folder that stands alone: weights, harness, card."""
+    from whale.cli import pair_commands
+
+    pair_commands.export(run, output, harness, cycle, json)
+
+
+@app.command(rich_help_panel="Use")
+def serve(
+    pair: Annotated[str, typer.Argument(metavar="RUN|FOLDER", help="A run, or an exported pair.")],
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0: any free one.")] = 8421,
+    token: Annotated[
+        str | None, typer.Option("--token", help="What clients give as API key; better: $WHALE_SERVE_TOKEN.")
+    ] = None,
+    harness: Annotated[str | None, typer.Option("--harness", metavar="REF", help="Of a run: another harness.")] = None,
+    cycle: Annotated[int | None, typer.Option("--cycle", min=0, help="Of a run: the pair of this cycle.")] = None,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Questions that are answered together.")] = 8,
+    last_only: Annotated[
+        bool, typer.Option("--last-only", help="Drop the messages before the last one instead of refusing them.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Answer with a pair as an OpenAI-compatible endpoint, harness included; on loopback unless a token is set."""
+    from whale.cli import pair_commands
+
+    pair_commands.serve(pair, host, port, token, harness, cycle, batch, last_only, quiet)
 
 
 # --- domains ---

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.cli.output import print_json, print_text
 from whale.cli.progress import reporter
-from whale.config import Config, load_config
+from whale.config import Config, load_around, load_config
 from whale.errors import Interrupted, UsageError, WhaleError
 
 if TYPE_CHECKING:
@@ -119,13 +119,15 @@ def carry_through(folder: RunFolder, quiet: bool) -> None:
     from whale.alternation.progress import Silent
     from whale.alternation.session import open_runner
     from whale.report.tables import print_summary
+    from whale.trackers.feed import Following
 
     os.environ.setdefault("WHALE_ERROR_LOG", str(folder.error_log))
     progress = reporter(quiet) or Silent()
     try:
         with folder.lease() as alive, open_runner(folder, progress, alive) as runner:
             runner.install_signals()
-            state = runner.run()
+            with Following(folder, load_around(folder.config_file).track.to, progress.note):
+                state = runner.run()
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted; nothing that was recorded is lost: `whale resume {folder.name}` goes on"

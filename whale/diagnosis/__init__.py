@@ -1,0 +1,1 @@
+"""Which side of a pair (θ, h) holds it back now, by a cheap probe of both."""

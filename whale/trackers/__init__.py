@@ -1,0 +1,1 @@
+"""Trackers: curves of a run for TensorBoard, Weights & Biases and MLflow, made from its log alone."""
