@@ -18,6 +18,7 @@ from whale.errors import UsageError, WhaleError
 from whale.rollout.chat import ChatCodec
 from whale.rollout.decoding import ContextError, TransformersSession
 from whale.rollout.kv import ATTENTION, KVShape
+from whale.rollout.new_weights import fit_weights, named_parameters
 from whale.rollout.packed_linear import pack_linears
 
 _LOGPROB_TOKENS = 512
@@ -64,7 +65,7 @@ class TransformersEngine:
         self.context_length, self.kv_shape = _limits(self.model, self.dtype, self.device)
         self.chat = ChatCodec(self.tokenizer, _eos_ids(self.model.generation_config))
         """Encodes and decodes for this model; holds the stop ids."""
-        self._parameters = _parameter_names(self.model)
+        self._parameters = named_parameters(self.model)
         self._version = version if version is not None else _folder_version(path)
         self._sessions: weakref.WeakSet[TransformersSession] = weakref.WeakSet()
 
@@ -118,7 +119,7 @@ class TransformersEngine:
         All parameters must be named; of tied ones any of the names will do. Raises WhaleError, with nothing
         copied, for a missing or unknown name, a wrong shape, or tied names with different tensors.
         """
-        chosen = _match(self._parameters, state_dict)
+        chosen = fit_weights(self._parameters, state_dict)
         for session in list(self._sessions):
             session.close()
         # The version is void until all is copied: a failure in between must not pass for the old weights.
@@ -252,40 +253,3 @@ def _folder_version(path: Path) -> str:
     from whale.rollout.models import model_digest
 
     return model_digest(path)
-
-
-def _parameter_names(model: torch.nn.Module) -> list[tuple[torch.nn.Parameter, tuple[str, ...]]]:
-    """Each parameter with all its names: tied ones have several."""
-    names: dict[int, list[str]] = {}
-    parameters: dict[int, torch.nn.Parameter] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
-        parameters[id(parameter)] = parameter
-    return [(parameters[key], tuple(names[key])) for key in names]
-
-
-def _match(
-    parameters: Sequence[tuple[torch.nn.Parameter, tuple[str, ...]]], state_dict: Mapping[str, Any]
-) -> list[tuple[torch.nn.Parameter, Tensor]]:
-    """Pair every parameter with its new tensor, or raise WhaleError."""
-    known = {name for _, names in parameters for name in names}
-    unknown = sorted(set(state_dict) - known)
-    missing = sorted(names[0] for _, names in parameters if not any(name in state_dict for name in names))
-    if unknown or missing:
-        parts = [("unknown", unknown), ("missing", missing)]
-        told = "; ".join(f"{kind} {', '.join(names[:3])} ({len(names)})" for kind, names in parts if names)
-        raise WhaleError(f"the new weights do not fit the engine's model: {told}")
-    chosen = []
-    for parameter, names in parameters:
-        given = [(name, state_dict[name]) for name in names if name in state_dict]
-        name, tensor = given[0]
-        if tensor.shape != parameter.shape:
-            raise WhaleError(
-                f"the new weights do not fit the engine's model: {name} is {tuple(tensor.shape)}, "
-                f"not {tuple(parameter.shape)}"
-            )
-        for other, twin in given[1:]:
-            if twin.data_ptr() != tensor.data_ptr() and not torch.equal(twin, tensor):
-                raise WhaleError(f"the new weights do not fit the engine's model: {name} and {other} are tied")
-        chosen.append((parameter, tensor))
-    return chosen
