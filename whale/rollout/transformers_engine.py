@@ -17,6 +17,7 @@ from torch import Tensor
 from whale.errors import UsageError, WhaleError
 from whale.rollout.chat import ChatCodec
 from whale.rollout.decoding import ContextError, TransformersSession
+from whale.rollout.devices import resolve_device, resolve_dtype
 from whale.rollout.kv import ATTENTION, KVShape
 from whale.rollout.new_weights import fit_weights, named_parameters
 from whale.rollout.packed_linear import pack_linears
@@ -139,6 +140,11 @@ class TransformersEngine:
                 results.append(self._sequence_logprobs(ids) if len(ids) > 1 else [])
         return results
 
+    def close(self) -> None:
+        """Close every open session."""
+        for session in list(self._sessions):
+            session.close()
+
     def _sequence_logprobs(self, ids: Sequence[int]) -> list[float]:
         ids_1Q = torch.tensor([list(ids)], device=self.device)
         length = len(ids)
@@ -163,39 +169,6 @@ class TransformersEngine:
 
 _PLAIN_HEADS = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM"})
 """Models whose logits are the head's product and nothing more: their head can be applied in pieces."""
-
-
-def resolve_device(name: str) -> torch.device:
-    """Return the device of a config value; UsageError if it is not there."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UsageError(f"unknown device {name!r}: use auto, cpu or cuda") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"device {name!r} is not available here: use auto or cpu")
-    return device
-
-
-def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """Return the floating kind of a config value ("auto", "float32", "bfloat16")."""
-    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-    if name in kinds:
-        return kinds[name]
-    if name != "auto":
-        raise UsageError(f"unknown dtype {name!r}: use auto, float32 or bfloat16")
-    if device.type == "cpu" and not _cpu_multiplies_bfloat16():
-        return torch.float32
-    return torch.bfloat16
-
-
-def _cpu_multiplies_bfloat16() -> bool:
-    """Whether bfloat16 has instructions of its own; emulated, it is ten times slower than float32."""
-    try:
-        return bool({"avx512_bf16", "amx_bf16"} & set(Path("/proc/cpuinfo").read_text().split()))
-    except OSError:
-        return False
 
 
 def _load(path: Path, dtype: torch.dtype, device: torch.device) -> tuple[Any, Any]:

@@ -1,0 +1,59 @@
+"""The engine that a config names, behind the one protocol."""
+
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from whale.config import EngineConfig
+from whale.errors import UsageError
+from whale.rollout.chat import ChatCodec
+from whale.rollout.devices import resolve_device
+from whale.rollout.types import Engine
+
+
+class ChatEngine(Engine, Protocol):
+    """An engine with its model's codec."""
+
+    chat: ChatCodec
+    device: torch.device
+    dtype: torch.dtype
+
+    def close(self) -> None:
+        """Free what it holds. May be called again."""
+        ...
+
+
+def require_engine(settings: EngineConfig) -> None:
+    """Check that this engine can be had here, without loading it.
+
+    Raises UsageError for a device that is not there or a setting that its engine does not know, WhaleError with
+    the command that brings it for an engine that is not installed.
+    """
+    resolve_device(settings.device)
+    if settings.name == "vllm":
+        from whale.rollout.vllm_library import require_vllm
+
+        require_vllm()
+    elif settings.kv_gb or settings.options:
+        raise UsageError('engine.kv_gb and engine.options are of engine.name = "vllm"; transformers knows neither')
+
+
+def load_engine(settings: EngineConfig, model: Path, version: str) -> ChatEngine:
+    """Load the engine with the model's own weights, whose digest is `version`."""
+    threads = settings.threads or None
+    if settings.name == "vllm":
+        from whale.rollout.vllm_engine import VllmEngine
+
+        return VllmEngine(
+            model,
+            device=settings.device,
+            dtype=settings.dtype,
+            threads=threads,
+            version=version,
+            kv_bytes=int(settings.kv_gb * 2**30),
+            options=settings.options,
+        )
+    from whale.rollout.transformers_engine import TransformersEngine
+
+    return TransformersEngine(model, device=settings.device, dtype=settings.dtype, threads=threads, version=version)
