@@ -103,6 +103,7 @@ class InProcess:
             "disable_log_stats": True,
             "use_tqdm_on_load": False,
             "generation_config": "vllm",  # a model's own sampling defaults are not the run's
+            "enforce_eager": device.type == "cpu",  # compiling took minutes there at each start
             **options,
         }
         with _starting(model, self.version), _torch_as_it_was():
