@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model,
         "--served-model-name", "small", "--port", str(port), "--host", "127.0.0.1", "--enable-auto-tool-choice",
-        "--tool-call-parser", "hermes", "--max-model-len", "8192",
+        "--tool-call-parser", "hermes", "--max-model-len", "8192", "--enforce-eager",
     ]  # fmt: skip
     environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_NO_USAGE_STATS": "1"}
     with log.open("wb") as out:
