@@ -23,7 +23,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class EngineConfig(Table, frozen=True, kw_only=True):
     """Where rollouts are sampled."""
 
-    name: Literal["transformers", "vllm"] = "transformers"
+    name: Literal["transformers", "vllm", "vllm-server"] = "transformers"
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int = 0
@@ -33,7 +33,11 @@ class EngineConfig(Table, frozen=True, kw_only=True):
     kv_gb: float = 0.0
     """GiB of key-value cache of vllm; 0: planned from what is free, with room for the trainer."""
     options: dict[str, Any] = {}
-    """Further arguments of vLLM's engine, such as max_num_seqs."""
+    """Further arguments of vllm's engine, such as max_num_seqs."""
+    url: str = ""
+    """Of vllm-server: its address."""
+    weights_folder: str = ""
+    """Of vllm-server: where new weights go, the same path for the server; empty: a temporary folder here."""
 
 
 class SamplingConfig(Table, frozen=True, kw_only=True):

@@ -144,6 +144,7 @@ class Compute:
         if engine.weights_version == weights:
             return engine
         trainer = self._trainer
+        given: Mapping[str, Any]
         if trainer is not None and trainer.weights_digest() == weights:
             given = trainer.state_dict()
         elif weights == state.model:

@@ -28,7 +28,7 @@ def require_engine(settings: EngineConfig) -> None:
     """Check that this engine can be had here, without loading it.
 
     Raises UsageError for a device that is not there or a setting that its engine does not know, WhaleError with
-    the command that brings it for an engine that is not installed.
+    the command that brings it for an engine that is not installed or a server that does not answer.
     """
     resolve_device(settings.device)
     if settings.name == "vllm":
@@ -36,7 +36,15 @@ def require_engine(settings: EngineConfig) -> None:
 
         require_vllm()
     elif settings.kv_gb or settings.options:
-        raise UsageError('engine.kv_gb and engine.options are of engine.name = "vllm"; transformers knows neither')
+        raise UsageError(f'engine.kv_gb and engine.options are of engine.name = "vllm"; {settings.name} knows neither')
+    if settings.name == "vllm-server":
+        from whale.rollout.vllm_server import VllmServer
+
+        server = VllmServer(settings.url)
+        server.model()
+        server.close()
+    elif settings.url or settings.weights_folder:
+        raise UsageError('engine.url and engine.weights_folder are of engine.name = "vllm-server"')
 
 
 def load_engine(settings: EngineConfig, model: Path, version: str) -> ChatEngine:
@@ -54,6 +62,10 @@ def load_engine(settings: EngineConfig, model: Path, version: str) -> ChatEngine
             kv_bytes=int(settings.kv_gb * 2**30),
             options=settings.options,
         )
+    if settings.name == "vllm-server":
+        from whale.rollout.vllm_server import VllmServerEngine
+
+        return VllmServerEngine(model, settings.url, settings.device, settings.dtype, settings.weights_folder)
     from whale.rollout.transformers_engine import TransformersEngine
 
     return TransformersEngine(model, device=settings.device, dtype=settings.dtype, threads=threads, version=version)

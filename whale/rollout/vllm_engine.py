@@ -6,7 +6,6 @@ generator for each row would cost a kernel for each row and token.
 """
 
 import itertools
-import math
 import os
 import weakref
 from collections.abc import Mapping, Sequence
@@ -15,16 +14,16 @@ from typing import Any
 
 import torch
 
-from whale.errors import UsageError, WhaleError
+from whale.errors import UsageError
 from whale.rollout.chat import ChatCodec
 from whale.rollout.decoding import ContextError
 from whale.rollout.devices import resolve_device, resolve_dtype
+from whale.rollout.finished import generation_of
 from whale.rollout.memory_plan import MemoryPlan, plan_memory
 from whale.rollout.models import model_digest
 from whale.rollout.new_weights import fit_weights, named_parameters
-from whale.rollout.stopping import stopped_at
 from whale.rollout.types import GenerateRequest, Generation
-from whale.rollout.vllm_library import Ask, Finished, InProcess
+from whale.rollout.vllm_library import Ask, InProcess
 
 
 class VllmEngine:
@@ -57,9 +56,9 @@ class VllmEngine:
             torch.set_num_threads(threads)
         self.device = resolve_device(device)
         self.dtype = resolve_dtype(dtype, self.device)
-        self._shape = _shape(path)
-        self._parameters = named_parameters(self._shape)
-        self.memory: MemoryPlan = plan_memory(self._shape, self.dtype, self.device, kv_bytes)
+        shape = model_shape(path)
+        self._parameters = named_parameters(shape)
+        self.memory: MemoryPlan = plan_memory(shape, self.dtype, self.device, kv_bytes)
         self._library = InProcess(
             path,
             dtype=self.dtype,
@@ -69,7 +68,7 @@ class VllmEngine:
             options=options or {},
         )
         self.context_length = self._library.context_length
-        self.chat = ChatCodec(*_tokenizer(path))
+        self.chat = ChatCodec(*tokenizer_of(path))
         """Encodes and decodes for this model; holds the stop ids."""
         self._version = version if version is not None else model_digest(path)
         self._tickets = itertools.count()
@@ -178,7 +177,17 @@ class VllmSession:
         if self._closed:
             raise RuntimeError("the session is closed: open a new one after a weight update")
         return [
-            (int(done.request), self._generation(self._out.pop(done.request), done))
+            (
+                int(done.request),
+                generation_of(
+                    self._engine.chat,
+                    self._out.pop(done.request),
+                    done.output_ids,
+                    done.logprobs,
+                    done.finish_reason,
+                    self._engine.weights_version,
+                ),
+            )
             for done in self._library.step()
             if done.request in self._out
         ]
@@ -203,32 +212,19 @@ class VllmSession:
             self._out.clear()
             self._closed = True
 
-    def _generation(self, request: GenerateRequest, done: Finished) -> Generation:
-        if done.finish_reason not in ("stop", "length"):
-            raise WhaleError(f"vLLM ended a request with {done.finish_reason!r}: `whale resume` samples it again")
-        if not math.isfinite(math.fsum(done.logprobs)):
-            raise WhaleError(
-                f"the model's logits are not finite under weights {self._engine.weights_version[:12]}: "
-                "go back to an earlier checkpoint, or lower the learning rate"
-            )
-        # One rule says where a stop string ends, whatever engine sampled: the codec's.
-        end = stopped_at(self._engine.chat, request.stop, done.output_ids)
-        if end is not None and end < len(done.output_ids):
-            return Generation(done.output_ids[:end], done.logprobs[:end], "stop")
-        return Generation(done.output_ids, done.logprobs, "stop" if done.finish_reason == "stop" else "length")
 
-
-def _shape(path: Path) -> torch.nn.Module:
+def model_shape(path: Path) -> torch.nn.Module:
     """The model without its weights: names, shapes and which are tied."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(path, local_files_only=True)
+    build: Any = AutoModelForCausalLM.from_config
     with torch.device("meta"):
-        model: torch.nn.Module = AutoModelForCausalLM.from_config(config)
+        model: torch.nn.Module = build(config)
     return model
 
 
-def _tokenizer(path: Path) -> tuple[Any, list[int]]:
+def tokenizer_of(path: Path) -> tuple[Any, list[int]]:
     """The tokenizer, and the ids that the model's own configuration calls ends."""
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 

@@ -44,7 +44,8 @@ def reference_logprobs(
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(model, local_files_only=True)
-    reference = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    build: Any = AutoModelForCausalLM.from_config
+    reference = build(config, dtype=torch.float32)
     reference.load_state_dict(weights, strict=False)
     reference.tie_weights()
     reference.to(device).eval()
