@@ -165,6 +165,19 @@ def test_a_dead_engine_is_one_clear_error(engine: "VllmEngine", monkeypatch: pyt
     assert engine.session().generate([ask(ids(0, 5))]), "what was aborted holds nothing up"
 
 
+def test_a_request_that_vllm_loses_is_an_error_and_no_hang(
+    engine: "VllmEngine", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = engine.session()
+    session.submit(ask(ids(0, 5)))
+    with monkeypatch.context() as broken:
+        broken.setattr(engine._library, "step", list)
+        broken.setattr(engine._library, "busy", lambda: False)
+        with pytest.raises(WhaleError, match="vLLM lost 1 requests"):
+            session.advance()
+    session.close()
+
+
 def test_broken_weights_are_one_clear_error(engine: "VllmEngine", other_model: Path) -> None:
     state = {name: tensor * math.nan for name, tensor in plain(other_model).model.named_parameters()}
     engine.update_weights(state, "nan")

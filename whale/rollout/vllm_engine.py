@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from whale.errors import UsageError
+from whale.errors import UsageError, WhaleError
 from whale.rollout.chat import ChatCodec
 from whale.rollout.decoding import ContextError
 from whale.rollout.devices import resolve_device, resolve_dtype
@@ -176,7 +176,7 @@ class VllmSession:
         """Compute one batch; returns what it finished, by ticket. Raises WhaleError for a dead engine."""
         if self._closed:
             raise RuntimeError("the session is closed: open a new one after a weight update")
-        return [
+        finished = [
             (
                 int(done.request),
                 generation_of(
@@ -191,6 +191,9 @@ class VllmSession:
             for done in self._library.step()
             if done.request in self._out
         ]
+        if self._out and not self._library.busy():
+            raise WhaleError(f"vLLM lost {len(self._out)} requests: `whale resume` samples them again")
+        return finished
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[Generation]:
         """Sample all requests together; results in request order. Raises as `submit` and `advance` do."""

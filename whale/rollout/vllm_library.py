@@ -168,6 +168,10 @@ class InProcess:
             ) from error
         return [_finished(output) for output in outputs if output.finished]
 
+    def busy(self) -> bool:
+        """Whether a request is not finished."""
+        return bool(self._engine.has_unfinished_requests())
+
     def abort(self, requests: Iterable[str]) -> None:
         """Drop requests, and let the batch that holds them run out."""
         names = list(requests)
