@@ -5,7 +5,8 @@
 Ours: episodes of SearchQA's initial harness (two turns, one search) in the sandbox, `--episodes` of them at once,
 forks, tools, logprobs, stop strings and verification counted. Theirs: one call of `LLM.generate` over the recorded
 prompts of both turns, each to its recorded length, with the same max_num_seqs and prefix caching, and no logprobs
-(`--logprobs`: once more with them). Both begin with an empty prefix cache. Prints tokens/s of each round, the ratio, and where our time went.
+(`--logprobs`: once more with them). Both begin with an empty prefix cache. Prints tokens/s of each round, the
+ratio, and where our time went.
 """
 
 import argparse

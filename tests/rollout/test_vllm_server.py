@@ -32,6 +32,12 @@ def test_a_dead_address_is_found_before_anything_is_paid() -> None:
         require_engine(EngineConfig(url="http://127.0.0.1:9"))
 
 
+def test_a_resumed_run_may_find_its_server_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHALE_ENGINE_URL", "http://127.0.0.1:10")
+    with pytest.raises(WhaleError, match=r"http://127\.0\.0\.1:10: the vLLM server does not answer"):
+        require_engine(EngineConfig(name="vllm-server", url="http://127.0.0.1:9"))
+
+
 @pytest.mark.vllm
 def test_a_server_takes_new_weights_and_says_what_the_transformers_engine_says(
     vllm_server_engine: Server, wide_model: Path, other_model: Path

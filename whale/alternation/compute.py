@@ -160,6 +160,7 @@ class Compute:
         if trainer is None and engine.deterministic:
             return  # our own engine copies parameter by parameter, and has no cache behind them
         probe = self._probe or [list(engine.chat.encode([{"role": "user", "content": PROBE_TEXT}]).ids)]
+        probe = [ids[: engine.context_length - 1] for ids in probe]  # an engine may have to sample one behind
         if trainer is not None:
             expected = trainer.logprobs(probe)
         else:

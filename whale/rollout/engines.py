@@ -1,5 +1,6 @@
 """The engine that a config names, behind the one protocol."""
 
+import os
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +25,13 @@ class ChatEngine(Engine, Protocol):
         ...
 
 
+def server_url(settings: EngineConfig) -> str:
+    """The address of vllm-server: `WHALE_ENGINE_URL`, since a resumed run may find its server elsewhere, or the
+    config's.
+    """
+    return os.environ.get("WHALE_ENGINE_URL") or settings.url
+
+
 def require_engine(settings: EngineConfig) -> None:
     """Check that this engine can be had here, without loading it.
 
@@ -40,7 +48,7 @@ def require_engine(settings: EngineConfig) -> None:
     if settings.name == "vllm-server":
         from whale.rollout.vllm_server import VllmServer
 
-        server = VllmServer(settings.url)
+        server = VllmServer(server_url(settings))
         server.model()
         server.close()
     elif settings.url or settings.weights_folder:
@@ -65,7 +73,7 @@ def load_engine(settings: EngineConfig, model: Path, version: str) -> ChatEngine
     if settings.name == "vllm-server":
         from whale.rollout.vllm_server import VllmServerEngine
 
-        return VllmServerEngine(model, settings.url, settings.device, settings.dtype, settings.weights_folder)
+        return VllmServerEngine(model, server_url(settings), settings.device, settings.dtype, settings.weights_folder)
     from whale.rollout.transformers_engine import TransformersEngine
 
     return TransformersEngine(model, device=settings.device, dtype=settings.dtype, threads=threads, version=version)
