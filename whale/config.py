@@ -23,13 +23,21 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class EngineConfig(Table, frozen=True, kw_only=True):
     """Where rollouts are sampled."""
 
-    name: Literal["transformers"] = "transformers"
+    name: Literal["transformers", "vllm", "vllm-server"] = "transformers"
     device: str = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int = 0
     """Threads on the CPU; 0 = all cores. Part of what a digest depends on."""
     micro_batch: int = 32
-    """Episodes that run in lock step; the unit that is recorded."""
+    """Episodes that run together; the unit that is recorded. With vllm, hundreds on a GPU."""
+    kv_gb: float = 0.0
+    """GiB of key-value cache of vllm; 0: planned from what is free, with room for the trainer."""
+    options: dict[str, Any] = {}
+    """Further arguments of vllm's engine, such as max_num_seqs."""
+    url: str = ""
+    """Of vllm-server: its address."""
+    weights_folder: str = ""
+    """Of vllm-server: where new weights go, the same path for the server; empty: a temporary folder here."""
 
 
 class SamplingConfig(Table, frozen=True, kw_only=True):
@@ -220,6 +228,7 @@ class Config(Table, frozen=True, kw_only=True):
 _AT_LEAST: dict[str, float] = {
     "engine.threads": 0,
     "engine.micro_batch": 1,
+    "engine.kv_gb": 0,
     "sampling.temperature": 0,
     "sampling.max_generated_tokens": 1,
     "sampling.max_tokens_per_turn": 1,

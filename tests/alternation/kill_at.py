@@ -2,7 +2,7 @@
 
 Points: "rollout" (a model call in the middle of a micro-batch), "artifact" and "checkpoint" (written, not yet
 renamed), "train" (in the middle of a step), "git" (before a git command), "append" (before an event is
-written), "appended" (after it).
+written), "appended" (after it). "vllm" is "rollout" on the other engine.
 """
 
 import functools
@@ -21,6 +21,7 @@ POINTS = {
     "append": ("whale.events.sqlite", "SqliteLog", "append", "before"),
     "appended": ("whale.events.sqlite", "SqliteLog", "append", "after"),
 }
+VLLM = {"vllm": ("whale.rollout.vllm_engine", "VllmSession", "advance", "before")}
 
 
 def deadly(method: Callable[..., Any], nth: int, when: str) -> Callable[..., Any]:
@@ -44,7 +45,7 @@ if __name__ == "__main__":
     import importlib
 
     point, nth, *arguments = sys.argv[1:]
-    module_name, class_name, method_name, when = POINTS[point]
+    module_name, class_name, method_name, when = {**POINTS, **VLLM}[point]
     owner = getattr(importlib.import_module(module_name), class_name)
     setattr(owner, method_name, deadly(getattr(owner, method_name), int(nth), when))
     from whale.cli.__main__ import main

@@ -92,6 +92,28 @@ class ScriptedEngine:
         raise NotImplementedError
 
 
+class ScriptedFlow:
+    """A continuous session of a ScriptedEngine: one request a step, the newest first."""
+
+    def __init__(self, engine: ScriptedEngine) -> None:
+        self._engine = engine
+        self._queue: list[tuple[int, GenerateRequest]] = []
+        self._tickets = 0
+        engine.open_sessions += 1
+
+    def submit(self, request: GenerateRequest) -> int:
+        self._tickets += 1
+        self._queue.append((self._tickets, request))
+        return self._tickets
+
+    def advance(self) -> list[tuple[int, Generation]]:
+        ticket, request = self._queue.pop()
+        return [(ticket, self._engine.generate([request])[0])]
+
+    def close(self) -> None:
+        self._engine.close()
+
+
 FACTS = {"france": "The capital of France is Paris, on the Seine.", "answer": "42"}
 
 

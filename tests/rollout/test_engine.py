@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whale.errors import UsageError, WhaleError
+from whale.rollout.devices import resolve_dtype
 from whale.rollout.packed_linear import pack_linears
 from whale.rollout.tiny_model import write_tiny_model
 from whale.rollout.token_sampling import next_tokens, uniforms
-from whale.rollout.transformers_engine import TransformersEngine, resolve_dtype
+from whale.rollout.transformers_engine import TransformersEngine
 from whale.rollout.types import GenerateRequest, Generation
 
 TOLERANCE = 1e-4

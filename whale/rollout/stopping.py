@@ -31,3 +31,11 @@ class StopScanner:
             return False
         tail = self._chat.decode(self._shown[-self._reach :])
         return any(stop in tail for stop in candidates)
+
+
+def stopped_at(chat: ChatCodec, stop: Sequence[str], ids: Sequence[int]) -> int | None:
+    """How many of `ids` there are when the first stop string is complete; None if none is."""
+    if not any(stop):
+        return None
+    scanner = StopScanner(chat, stop)
+    return next((at for at, token in enumerate(ids, 1) if scanner.push(token)), None)

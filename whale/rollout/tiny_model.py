@@ -16,11 +16,12 @@ _TINY_CORPUS = (
 )
 
 
-def write_tiny_model(folder: str | os.PathLike[str], seed: int = 0) -> Path:
+def write_tiny_model(folder: str | os.PathLike[str], seed: int = 0, head_dim: int = 16) -> Path:
     """Write a randomly initialised Llama (2 layers, hidden 64, vocabulary below 1,024) with its tokenizer.
 
     The same seed gives the same weights. Byte-level BPE with a ChatML template, tied embeddings, context
-    1,024, end token `<|im_end|>` (id 2). It knows nothing, and generates in milliseconds.
+    1,024, end token `<|im_end|>` (id 2). It knows nothing, and generates in milliseconds. vLLM's attention on a
+    CPU needs a `head_dim` of 32 or more.
     """
     import torch
     import transformers
@@ -36,6 +37,7 @@ def write_tiny_model(folder: str | os.PathLike[str], seed: int = 0) -> Path:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
+        head_dim=head_dim,
         max_position_embeddings=1024,
         rms_norm_eps=1e-5,
         initializer_range=0.2,  # wide enough that the next-token law is far from uniform

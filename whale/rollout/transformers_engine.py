@@ -17,7 +17,9 @@ from torch import Tensor
 from whale.errors import UsageError, WhaleError
 from whale.rollout.chat import ChatCodec
 from whale.rollout.decoding import ContextError, TransformersSession
+from whale.rollout.devices import resolve_device, resolve_dtype
 from whale.rollout.kv import ATTENTION, KVShape
+from whale.rollout.new_weights import fit_weights, named_parameters
 from whale.rollout.packed_linear import pack_linears
 
 _LOGPROB_TOKENS = 512
@@ -64,7 +66,7 @@ class TransformersEngine:
         self.context_length, self.kv_shape = _limits(self.model, self.dtype, self.device)
         self.chat = ChatCodec(self.tokenizer, _eos_ids(self.model.generation_config))
         """Encodes and decodes for this model; holds the stop ids."""
-        self._parameters = _parameter_names(self.model)
+        self._parameters = named_parameters(self.model)
         self._version = version if version is not None else _folder_version(path)
         self._sessions: weakref.WeakSet[TransformersSession] = weakref.WeakSet()
 
@@ -118,7 +120,7 @@ class TransformersEngine:
         All parameters must be named; of tied ones any of the names will do. Raises WhaleError, with nothing
         copied, for a missing or unknown name, a wrong shape, or tied names with different tensors.
         """
-        chosen = _match(self._parameters, state_dict)
+        chosen = fit_weights(self._parameters, state_dict)
         for session in list(self._sessions):
             session.close()
         # The version is void until all is copied: a failure in between must not pass for the old weights.
@@ -137,6 +139,11 @@ class TransformersEngine:
                     raise ContextError(len(ids), 0, self.context_length)
                 results.append(self._sequence_logprobs(ids) if len(ids) > 1 else [])
         return results
+
+    def close(self) -> None:
+        """Close every open session."""
+        for session in list(self._sessions):
+            session.close()
 
     def _sequence_logprobs(self, ids: Sequence[int]) -> list[float]:
         ids_1Q = torch.tensor([list(ids)], device=self.device)
@@ -162,39 +169,6 @@ class TransformersEngine:
 
 _PLAIN_HEADS = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM"})
 """Models whose logits are the head's product and nothing more: their head can be applied in pieces."""
-
-
-def resolve_device(name: str) -> torch.device:
-    """Return the device of a config value; UsageError if it is not there."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UsageError(f"unknown device {name!r}: use auto, cpu or cuda") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"device {name!r} is not available here: use auto or cpu")
-    return device
-
-
-def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """Return the floating kind of a config value ("auto", "float32", "bfloat16")."""
-    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-    if name in kinds:
-        return kinds[name]
-    if name != "auto":
-        raise UsageError(f"unknown dtype {name!r}: use auto, float32 or bfloat16")
-    if device.type == "cpu" and not _cpu_multiplies_bfloat16():
-        return torch.float32
-    return torch.bfloat16
-
-
-def _cpu_multiplies_bfloat16() -> bool:
-    """Whether bfloat16 has instructions of its own; emulated, it is ten times slower than float32."""
-    try:
-        return bool({"avx512_bf16", "amx_bf16"} & set(Path("/proc/cpuinfo").read_text().split()))
-    except OSError:
-        return False
 
 
 def _load(path: Path, dtype: torch.dtype, device: torch.device) -> tuple[Any, Any]:
@@ -252,40 +226,3 @@ def _folder_version(path: Path) -> str:
     from whale.rollout.models import model_digest
 
     return model_digest(path)
-
-
-def _parameter_names(model: torch.nn.Module) -> list[tuple[torch.nn.Parameter, tuple[str, ...]]]:
-    """Each parameter with all its names: tied ones have several."""
-    names: dict[int, list[str]] = {}
-    parameters: dict[int, torch.nn.Parameter] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
-        parameters[id(parameter)] = parameter
-    return [(parameters[key], tuple(names[key])) for key in names]
-
-
-def _match(
-    parameters: Sequence[tuple[torch.nn.Parameter, tuple[str, ...]]], state_dict: Mapping[str, Any]
-) -> list[tuple[torch.nn.Parameter, Tensor]]:
-    """Pair every parameter with its new tensor, or raise WhaleError."""
-    known = {name for _, names in parameters for name in names}
-    unknown = sorted(set(state_dict) - known)
-    missing = sorted(names[0] for _, names in parameters if not any(name in state_dict for name in names))
-    if unknown or missing:
-        parts = [("unknown", unknown), ("missing", missing)]
-        told = "; ".join(f"{kind} {', '.join(names[:3])} ({len(names)})" for kind, names in parts if names)
-        raise WhaleError(f"the new weights do not fit the engine's model: {told}")
-    chosen = []
-    for parameter, names in parameters:
-        given = [(name, state_dict[name]) for name in names if name in state_dict]
-        name, tensor = given[0]
-        if tensor.shape != parameter.shape:
-            raise WhaleError(
-                f"the new weights do not fit the engine's model: {name} is {tuple(tensor.shape)}, "
-                f"not {tuple(parameter.shape)}"
-            )
-        for other, twin in given[1:]:
-            if twin.data_ptr() != tensor.data_ptr() and not torch.equal(twin, tensor):
-                raise WhaleError(f"the new weights do not fit the engine's model: {name} and {other} are tied")
-        chosen.append((parameter, tensor))
-    return chosen

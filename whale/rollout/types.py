@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 Status = Literal[
     "ok", "raised", "no_answer", "bad_reply", "bad_call", "turn_limit", "token_limit", "overlong",
@@ -56,8 +56,28 @@ class GenerationSession(Protocol):
         ...
 
 
+@runtime_checkable
+class ContinuousSession(Protocol):
+    """A micro-batch on an engine that takes requests while it samples others."""
+
+    def submit(self, request: GenerateRequest) -> int:
+        """Queue a request; returns its ticket. Raises ContextError for one that does not fit."""
+        ...
+
+    def advance(self) -> list[tuple[int, Generation]]:
+        """Sample on, a little; returns what is finished by ticket. Called while tickets are out only."""
+        ...
+
+    def close(self) -> None:
+        """Drop what is not finished."""
+        ...
+
+
 class Engine(Protocol):
-    """Token ids in, token ids and logprobs out."""
+    """Token ids in, token ids and logprobs out.
+
+    `deterministic`: equal calls of a session give equal bits. Such an engine is fed in lock step.
+    """
 
     name: str
     deterministic: bool
@@ -68,7 +88,7 @@ class Engine(Protocol):
         """Digest of the weights that are loaded."""
         ...
 
-    def session(self) -> GenerationSession:
+    def session(self) -> GenerationSession | ContinuousSession:
         """Open a micro-batch."""
         ...
 

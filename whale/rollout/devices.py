@@ -1,0 +1,40 @@
+"""Which device and which floating kind a config value means on this machine."""
+
+from pathlib import Path
+
+import torch
+
+from whale.errors import UsageError
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of a config value; UsageError if it is not there."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"unknown device {name!r}: use auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"device {name!r} is not available here: use auto or cpu")
+    return device
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """Return the floating kind of a config value ("auto", "float32", "bfloat16")."""
+    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    if name in kinds:
+        return kinds[name]
+    if name != "auto":
+        raise UsageError(f"unknown dtype {name!r}: use auto, float32 or bfloat16")
+    if device.type == "cpu" and not _cpu_multiplies_bfloat16():
+        return torch.float32
+    return torch.bfloat16
+
+
+def _cpu_multiplies_bfloat16() -> bool:
+    """Whether bfloat16 has instructions of its own; emulated, it is ten times slower than float32."""
+    try:
+        return bool({"avx512_bf16", "amx_bf16"} & set(Path("/proc/cpuinfo").read_text().split()))
+    except OSError:
+        return False

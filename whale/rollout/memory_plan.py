@@ -1,0 +1,78 @@
+"""How a device's memory is shared between an engine's weights and cache and a trainer of the same model."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from whale.errors import WhaleError
+
+_GIB = 1 << 30
+_TRAINER_BYTES = 16
+"""Of a parameter: fp32 weights, gradient and AdamW's two moments."""
+_TRAINER_ACTIVATIONS = 8 * _GIB
+"""Of a micro-batch of 8,192 tokens with its logits; a guess on the safe side for models up to some billions."""
+_ENGINE_ACTIVATIONS = 4 * _GIB
+_CPU_CACHE = 2 * _GIB
+_MOST = 64 * _GIB
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Bytes of one device. `share` is what vLLM may take of the whole device, cache and weights together."""
+
+    total: int
+    free: int
+    engine_weights: int
+    kv_bytes: int
+    trainer: int
+    share: float
+
+    def __str__(self) -> str:
+        """One line for a user."""
+        parts = [
+            (self.engine_weights, "engine weights"),
+            (self.kv_bytes, "KV cache"),
+            (self.trainer, "kept for the trainer"),
+        ]
+        told = ", ".join(f"{size / _GIB:.1f} GiB {what}" for size, what in parts)
+        return f"memory: {told}; {self.free / _GIB:.1f} of {self.total / _GIB:.1f} GiB were free"
+
+
+def plan_memory(model: torch.nn.Module, dtype: torch.dtype, device: torch.device, kv_bytes: int = 0) -> MemoryPlan:
+    """Divide what is free. `kv_bytes` of 0: on a GPU half of what weights and trainer leave, at most 64 GiB.
+
+    `model` may be on the meta device. Raises WhaleError if nothing is left for a cache.
+    """
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    weights = parameters * dtype.itemsize
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        trainer = parameters * _TRAINER_BYTES + _TRAINER_ACTIVATIONS
+        rest = free - weights - trainer - _ENGINE_ACTIVATIONS
+        kv = kv_bytes or min(rest // 2, _MOST)
+        share = min(0.95, (weights + kv + _ENGINE_ACTIVATIONS) / total)
+    else:
+        free, total = _host_memory()
+        trainer = parameters * _TRAINER_BYTES
+        rest = free - weights - trainer
+        kv = kv_bytes or min(rest // 2, _CPU_CACHE)
+        share = 0.5  # vLLM's check of it is off where the cache's size is given
+    if kv <= 0:
+        raise WhaleError(
+            f"{device}: {free / _GIB:.1f} GiB are free; engine and trainer of {parameters / 1e6:,.0f} million "
+            f"parameters need {(free - rest) / _GIB:.1f} GiB beside a cache: free some memory, or set engine.kv_gb"
+        )
+    return MemoryPlan(total, free, weights, kv, trainer, share)
+
+
+def _host_memory() -> tuple[int, int]:
+    """Free and whole memory of this machine in bytes."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = page * os.sysconf("SC_PHYS_PAGES")
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text("ascii").splitlines())
+        return int(fields["MemAvailable"].split()[0]) << 10, total
+    except (OSError, KeyError, ValueError):
+        return page * os.sysconf("SC_AVPHYS_PAGES"), total

