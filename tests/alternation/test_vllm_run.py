@@ -12,6 +12,7 @@ import tomli_w
 
 from tests.alternation.test_resume import KILL_AT
 from tests.runs import WhaleProcess, environment, toy_settings
+from tests.vllm_process import vllm_server
 from whale.alternation.run_folder import RunFolder
 from whale.events import types as ev
 from whale.rollout.models import write_tiny_model
@@ -79,3 +80,19 @@ def test_a_cache_that_does_not_fit_is_one_clear_line(vllm_config: Path, whale: W
     assert "lower engine.kv_gb" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_a_run_on_a_server_trains_and_syncs_as_one_in_its_own_process(
+    vllm_config: Path, whale: WhaleProcess, tmp_path: Path
+) -> None:
+    with vllm_server(tmp_path / "model", tmp_path / "log", "--dtype", "float32") as (url, _):
+        whale(
+            "run", str(vllm_config), "--name", "apart", "--quiet", "--set", "engine.name=vllm-server",
+            "--set", f"engine.url={url}", "--set", "engine.kv_gb=0", timeout=900,
+        )  # fmt: skip
+    folder = RunFolder(tmp_path / "runs" / "apart")
+    state = folder.state()
+    assert state.status == "completed"
+    assert state.weights != state.model, "some rollout passed and θ moved"
+    recorded = rollouts(folder)
+    assert {batch.weights for batch in recorded} >= {state.model, state.weights}
