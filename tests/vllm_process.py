@@ -1,13 +1,14 @@
 """A real vLLM server in a process of its own."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 START_SECONDS = 540
@@ -27,7 +28,7 @@ def vllm_server(model: Path, log: Path, *arguments: str) -> Iterator[tuple[str, 
     # Of vLLM in this process, and not for its server.
     own = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, env={**own, **settings})
+        process = subprocess.Popen(command, stdout=out, stderr=out, env={**own, **settings}, start_new_session=True)
     try:
         _wait(f"http://127.0.0.1:{port}/health", process, log)
         yield f"http://127.0.0.1:{port}", process
@@ -36,8 +37,10 @@ def vllm_server(model: Path, log: Path, *arguments: str) -> Iterator[tuple[str, 
         try:
             process.wait(30)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            pass
+        with suppress(ProcessLookupError):  # its engine is a process of its own, and may outlive it
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _wait(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
