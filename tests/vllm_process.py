@@ -34,10 +34,8 @@ def vllm_server(model: Path, log: Path, *arguments: str) -> Iterator[tuple[str, 
         yield f"http://127.0.0.1:{port}", process
     finally:
         process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(30)
-        except subprocess.TimeoutExpired:
-            pass
         with suppress(ProcessLookupError):  # its engine is a process of its own, and may outlive it
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
