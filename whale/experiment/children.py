@@ -64,7 +64,7 @@ class Children:
         self.stops += 1
         self._stopping.set()
         if self._alive:
-            how = "at their next safe point; Ctrl-C again: at once" if self.stops == 1 else "at once"
+            how = "at the next safe point; Ctrl-C again: at once" if self.stops == 1 else "at once"
             self.tell(f"stopping {len(self._alive)} run{'s' if len(self._alive) > 1 else ''} {how}")
         for child in self._alive:
             with contextlib.suppress(ProcessLookupError):
