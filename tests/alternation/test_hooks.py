@@ -103,7 +103,6 @@ def test_a_run_tells_its_pause_stop_end_and_failure(
 def test_a_hook_that_fails_hangs_or_is_not_there_changes_nothing_of_a_run(
     whale_here: WhaleProcess, toy_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "COMMAND_SECONDS", 0.3)
     short = ["--quiet", "--set", "schedule.cycles=1"]
     whale_here("run", str(toy_config), "--name", "plain", *short)
     marker = tmp_path / "survivor"
@@ -113,6 +112,7 @@ def test_a_hook_that_fails_hangs_or_is_not_there_changes_nothing_of_a_run(
         "nobody": "http://127.0.0.1:9/a-secret",
         "nonsense": "http://",
     }.items():
+        monkeypatch.setattr(hooks, "COMMAND_SECONDS", 0.3 if name == "hangs" else 30.0)
         whale_here("run", str(toy_config), "--name", name, *short, "--set", f"hooks.on_end={json.dumps(target)}")
         folder = RunFolder(tmp_path / "runs" / name)
         assert folder.state().weights == RunFolder(tmp_path / "runs" / "plain").state().weights
