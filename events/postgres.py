@@ -264,7 +264,7 @@ class PostgresLog:
             end = Head(row.position, row.hash)
         self.head()
         if not self._server.patiently(guarded):
-            raise CorruptLog(None, f"{self.where}: the triggers that keep it append-only are not as they were made")
+            raise CorruptLog(None, "the triggers that keep it append-only are not as they were made")
         return end
 
     def _page(self, after: int, end: int, limit: int) -> list[Row]:

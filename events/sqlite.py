@@ -247,13 +247,21 @@ class SqliteLog:
                 end = Head(row.position, row.hash)
             with in_our_words(self.path):
                 head_of(connection)
+                highest = one(connection, "SELECT seq FROM sqlite_sequence WHERE name = 'events'") or 0
+                other = one(
+                    connection, "SELECT min(position) FROM events WHERE typeof(data) || typeof(meta) != 'texttext'"
+                )
                 fault = one(connection, "PRAGMA integrity_check(1)")
                 made = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
                 triggers = {row[0]: row[1] for row in made}
             if fault != "ok":
                 raise CorruptLog(_row_named_in(fault), f"{self.path} is damaged: {fault}")
+            if highest != end.position:
+                raise CorruptLog(None, f"the log itself went up to {highest}, and holds {end.position} events")
+            if other is not None:
+                raise CorruptLog(other, "is not stored as text")
             if triggers != TRIGGERS:
-                raise CorruptLog(None, f"{self.path}: the triggers that keep it append-only are not as they were made")
+                raise CorruptLog(None, "the triggers that keep it append-only are not as they were made")
         return end
 
     def close(self) -> None:

@@ -56,13 +56,16 @@ def version_of(connection: sqlite3.Connection, stream: str) -> int:
 
 
 def head_of(connection: sqlite3.Connection) -> Head:
-    """The newest event. Raises CorruptLog if the end was cut off: SQLite keeps the highest position."""
+    """The newest event. Raises CorruptLog if the end was cut off: SQLite keeps the highest position.
+
+    Rows above it were put there by another hand; the first that does not fit is for the reader to find.
+    """
     row = connection.execute(
         "SELECT (SELECT seq FROM sqlite_sequence WHERE name = 'events'), position, hash "
         "FROM (SELECT 1) LEFT JOIN (SELECT position, hash FROM events ORDER BY position DESC LIMIT 1)"
     ).fetchone()
     highest, position, hash_ = row[0] or 0, row[1] or 0, row[2] or GENESIS
-    if highest != position:
+    if highest > position:
         raise CorruptLog(position + 1, f"is missing: the log went up to {highest}, and its end was cut off")
     return Head(position, hash_)
 

@@ -142,6 +142,7 @@ def test_a_score_is_shown_or_judged(call: Whale) -> None:
     call("score", "demo", "nobody", "--min", "0.1", code=128)
     call("score", "nothing", "h0", "--min", "0.1", code=128)
     call("score", "demo", "nobody", code=2)
+    call("score", "demo", "HEAD", "--minn", "0.4", code=128)  # 2 would be a verdict to `git bisect run`
 
 
 def test_git_bisect_finds_the_acceptance_that_made_it_worse(call: Whale, runs: Path, tmp_path: Path) -> None:

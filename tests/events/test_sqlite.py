@@ -83,6 +83,33 @@ def test_a_log_whose_triggers_were_dropped_does_not_verify(log: SqliteLog) -> No
     log.verify()
 
 
+def test_an_event_that_was_put_in_between_is_found_where_it_stands(log: SqliteLog) -> None:
+    log.append("run", [extend(n) for n in range(1, 7)], 0)
+    shell(
+        log.path,
+        *(f"DROP TRIGGER {name}" for name in TRIGGERS),
+        "UPDATE events SET position = -position WHERE position > 3",
+        "UPDATE events SET position = 1 - position, version = version + 1 WHERE position < 0",
+        "INSERT INTO events SELECT 4, stream, 4, 'new', 'x', at, type, schema_version, data, meta, prev_hash, hash "
+        "FROM events WHERE position = 3",
+        "UPDATE sqlite_sequence SET seq = 6",
+        *TRIGGERS.values(),
+    )
+    for look in (log.verify, lambda: list(log.read())):
+        with pytest.raises(CorruptLog, match="event 4"):
+            look()
+
+
+def test_a_value_of_another_type_is_found_though_its_bytes_are_the_same(log: SqliteLog) -> None:
+    log.append("run", [extend(1), extend(2)], 0)
+    shell(
+        log.path, "DROP TRIGGER events_no_update",
+        "UPDATE events SET data = CAST(data AS BLOB) WHERE position = 2", TRIGGERS["events_no_update"],
+    )  # fmt: skip
+    with pytest.raises(CorruptLog, match="event 2.*text"):
+        log.verify()
+
+
 def test_the_declared_table_has_the_columns_of_a_row_and_the_unique_constraints(log: SqliteLog) -> None:
     assert tuple(event_table().columns.keys()) == Row._fields
     with closing(sqlite3.connect(log.path)) as raw:

@@ -51,7 +51,7 @@ class TerminalProgress:
 
     def note(self, text: str) -> None:
         """One line, with the time of day."""
-        self.console.print(f"{time.strftime('%H:%M:%S')}  {printable(text)}", markup=False)
+        self.console.print(f"{time.strftime('%H:%M:%S')}  {printable(' '.join(text.split()))}", markup=False)
 
 
 class LineProgress:
@@ -68,7 +68,7 @@ class LineProgress:
 
     def note(self, text: str) -> None:
         """One line, with the time of day."""
-        print(f"{time.strftime('%H:%M:%S')}  {printable(text)}", file=sys.stderr, flush=True)
+        print(f"{time.strftime('%H:%M:%S')}  {printable(' '.join(text.split()))}", file=sys.stderr, flush=True)
 
 
 def reporter(quiet: bool) -> "TerminalProgress | LineProgress | None":

@@ -12,6 +12,7 @@ from whale.config import Config, load_around, load_config
 from whale.errors import Interrupted, UsageError, WhaleError
 
 if TYPE_CHECKING:
+    from whale.alternation.state import State
     from whale.domains.base import Domain
 
 TEMPLATE = Path(__file__).parent / "template.toml"
@@ -103,6 +104,7 @@ def resume(run_name: str, quiet: bool) -> None:
     if folder.has_log():
         state = folder.state()
         if state.status == "completed" and not state.requests:
+            _write_notes(folder, state)
             print(f"{folder.name} is complete; `whale status {folder.name}` shows it")
             return
         paused = state.status in ("paused", "stopped") or state.interrupted or state.requests
@@ -112,6 +114,15 @@ def resume(run_name: str, quiet: bool) -> None:
                 wait_for_answer(folder, key, 600.0)
                 return
     carry_through(folder, quiet)
+
+
+def _write_notes(folder: RunFolder, state: "State") -> None:
+    """Git's notes once more by the log, should somebody have changed them."""
+    from whale.alternation.session import rebuild_notes
+    from whale.harness_repo import HarnessRepo
+
+    with folder.lease(), HarnessRepo.open(folder.harnesses, exclusive=True) as repo:
+        rebuild_notes(repo, state)
 
 
 def carry_through(folder: RunFolder, quiet: bool) -> None:

@@ -120,10 +120,19 @@ def note(run: str, candidate: str, text: str) -> None:
     folder = RunFolder.find(run)
     if candidate not in folder.state().candidates:
         raise UsageError(f"{folder.name}: {candidate} names no candidate; `whale lineage {folder.name}` shows all")
-    if not text.strip():
+    if not _text("the note", text).strip():
         raise UsageError("an empty note says nothing")
     request(folder, ev.NoteAdded(candidate=candidate, text=text, by=user()))
     print("recorded")
+
+
+def _text(what: str, value: str) -> str:
+    """Words from the command line, which the shell may have given as any bytes."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} is not UTF-8 text") from None
+    return value
 
 
 def _confirm(yes: bool, question: str) -> None:
@@ -161,8 +170,8 @@ def propose(run: str, path: Path, title: str, hypothesis: str, wait: float) -> N
     content = json.dumps(files, sort_keys=True, separators=(",", ":")).encode("ascii")
     event = ev.ProposalSubmitted(
         artifact=folder.artifacts.put(content),
-        title=title or path.resolve().name,
-        hypothesis=hypothesis,
+        title=" ".join(_text("--title", title).split()) or path.resolve().name,
+        hypothesis=_text("--hypothesis", hypothesis),
         by=user(),
     )
     handled = _answer_or_settle(folder, request(folder, event), wait)
