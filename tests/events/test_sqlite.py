@@ -106,7 +106,7 @@ def test_a_value_of_another_type_is_found_though_its_bytes_are_the_same(log: Sql
         log.path, "DROP TRIGGER events_no_update",
         "UPDATE events SET data = CAST(data AS BLOB) WHERE position = 2", TRIGGERS["events_no_update"],
     )  # fmt: skip
-    with pytest.raises(CorruptLog, match="event 2.*text"):
+    with pytest.raises(CorruptLog, match=r"event 2.*text"):
         log.verify()
 
 

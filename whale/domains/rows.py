@@ -30,7 +30,9 @@ def load_rows(source: str, split: str, *, config: str | None = None) -> list[dic
             raise UsageError(f"{path}: no {split} split here: looked for {split}*.parquet, .jsonl or .json")
         return [row for file in files for row in _read(file)]
     if source.count("/") != 1 or source.startswith(("/", ".", "~")) or source.endswith(SUFFIXES):
-        raise UsageError(f"{source}: no such file or folder")
+        raise UsageError(
+            f"{source}: no such file or folder; a data set of the hub comes by `{fetch_command('OWNER/NAME')}`"
+        )
     return _from_hub(source, split, config)
 
 
@@ -51,7 +53,10 @@ def _from_hub(source: str, split: str, config: str | None) -> list[dict[str, Any
         return [dict(row) for row in load_dataset(source, config, split=split)]
     except Exception as error:  # the library raises most of Python's own kinds
         reason = " ".join(str(error).split())[:300]
-        raise WhaleError(f"{source}: the split {split} cannot be read from the hub: {reason}{offline}") from error
+        raise WhaleError(
+            f"{source}: no such folder here, and the split {split} cannot be read from the hub: {reason}{offline}, if "
+            f"{source} is its name there"
+        ) from error
 
 
 def _files_of(folder: Path, split: str, config: str | None) -> list[Path]:

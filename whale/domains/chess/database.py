@@ -104,8 +104,11 @@ def _hub_rows(name: str) -> Iterator[Row]:
         raise UsageError("chess: the hub needs the datasets package: pip install datasets") from None
     try:
         yield from load_dataset(name, split="train", streaming=True)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"chess: cannot read {name} from the hub: {_one_line(error)}") from error
+    except Exception as error:  # the library raises most of Python's own kinds
+        raise UsageError(
+            f"chess: cannot read {name or '(no name)'} from the hub: {_one_line(error)}; "
+            f"or take the file: curl -LO {WHERE}"
+        ) from error
 
 
 def _checked(rows: Iterable[Row], source: str) -> Iterator[Row]:

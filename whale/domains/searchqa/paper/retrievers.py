@@ -54,7 +54,8 @@ class Bm25Retriever:
         return f"bm25/{self._corpus.fingerprint()}"
 
     def preflight(self) -> None:
-        """The corpus was opened already."""
+        """Read every passage: a line that is none must not first be met in a rollout that was paid for."""
+        self.search("capital of France", 1)
 
 
 class RemoteRetriever:
