@@ -57,6 +57,8 @@ class Twisted(SimpleDomain):
         Twisted.calls += 1
         if self.fault == "raises" and len(completion.sampled) > 10**5:
             raise RecursionError
+        if self.fault == "distance" and completion.sampled == "<answer>1000</answer>":
+            return Verdict(-998.0, {})
         if self.fault == "large":
             return Verdict(2.0)
         if self.fault == "random":
@@ -80,6 +82,7 @@ class Twisted(SimpleDomain):
     [
         ("empty", "four splits"), ("shared", "no two splits share"), ("twice", "an id of its own"),
         ("json", "are JSON"), ("fingerprint", "fingerprint"), ("raises", "judges any text"),
+        ("distance", "the verifier judges any text, the same way each time, in bounded time"),
         ("large", "judges any text"), ("random", "judges any text"), ("lenient", "noise does not pass"),
         ("blind", "hidden question"), ("jumpy", "hidden question"), ("open", "give the answers away"),
         ("harness", "h0 is a valid harness"),

@@ -39,6 +39,14 @@ _NOISE = (
 )
 
 
+_PLAIN = tuple(
+    form.format(text)
+    for text in ("1000", "-1", "0.5", "nan", "inf", "x", "Paris")
+    for form in ("<answer>{}</answer>", "\\boxed{{{}}}")
+)
+"""Answers as a model gives them, right or wrong: what they score may not leave 0 to 1."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that a domain must keep."""
@@ -144,7 +152,7 @@ def _questions_hide_their_answers(domain: Domain, splits: Mapping[Split, Sequenc
 
 
 def _the_verifier_is_total(domain: Domain, splits: Mapping[Split, Sequence[Task]]) -> Finding:
-    for task, completion in _adversarial(splits):
+    for task, completion in _texts(splits, plain=True):
         started = time.monotonic()
         try:
             verdict, again = domain.verify(task, completion), domain.verify(task, completion)
@@ -172,17 +180,17 @@ def _problem(verdict: Verdict, again: Verdict) -> str:
 
 
 def _noise_does_not_pass(domain: Domain, splits: Mapping[Split, Sequence[Task]]) -> Finding:
-    for task, completion in _adversarial(splits):
+    for task, completion in _texts(splits, plain=False):
         if domain.verify(task, completion).reward >= 1:
             return Finding(NOISE, False, f"task {task.id} passes {completion.sampled[:40]!r}")
     return Finding(NOISE, True)
 
 
-def _adversarial(splits: Mapping[Split, Sequence[Task]]) -> Iterator[tuple[Task, Completion]]:
+def _texts(splits: Mapping[Split, Sequence[Task]], *, plain: bool) -> Iterator[tuple[Task, Completion]]:
     for split in SPLITS:
         task = splits[split][0]
         question = json.dumps(dict(task.public), ensure_ascii=False)
-        for text in (*_NOISE, question):
+        for text in (*_NOISE, question, *(_PLAIN if plain else ())):
             yield task, Completion("", text)
         yield task, Completion(question, "")
 
