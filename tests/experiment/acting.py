@@ -2,13 +2,16 @@
 
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.toy.domain import ToyDomain
 from whale.domains.base import Task, Verdict
 from whale.rollout.types import Completion, Trajectory
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # a run is a process of its own, which knows no tests
+from tests.toy.domain import ToyDomain  # noqa: E402
 
 AFTER = 12
 """Verdicts before it happens: in the first training step."""

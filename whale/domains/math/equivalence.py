@@ -10,6 +10,7 @@ import select
 import subprocess
 import sys
 import weakref
+from contextlib import suppress
 
 from whale.errors import UsageError
 from whale.rollout.errors import VerifierFault
@@ -75,7 +76,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
-            stream.close()
+            with suppress(BrokenPipeError):  # what it was told last and never read
+                stream.close()
 
 
 def _equal(reference: str, given: str) -> bool:
