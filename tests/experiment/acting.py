@@ -11,7 +11,7 @@ from whale.domains.base import Task, Verdict
 from whale.rollout.types import Completion, Trajectory
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # a run is a process of its own, which knows no tests
-from tests.toy.domain import ToyDomain  # noqa: E402
+from tests.toy.domain import ToyDomain
 
 AFTER = 12
 """Verdicts before it happens: in the first training step."""
