@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from whale.alternation.decide import config_of
-from whale.alternation.retention import OPTIMIZER
+from whale.alternation.retention import OPTIMIZER, kept_checkpoints
 from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.alternation.session import rebuild_notes, require_log, run_in_the_making, write_config
 from whale.alternation.state import State, reduce
@@ -176,9 +176,9 @@ def _copy_files(origin: RunFolder, making: RunFolder, point: SafePoint) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         _link(source, place)
     state = point.state
-    for saved in state.checkpoints.values():
+    for saved in kept_checkpoints(state):
         source = origin.checkpoints / saved.checkpoint
-        if (saved.phase_end or saved.checkpoint == state.checkpoint) and source.is_dir():
+        if source.is_dir():
             (making.checkpoints / saved.checkpoint).mkdir(parents=True)
             for file in source.iterdir():
                 _link(file, making.checkpoints / saved.checkpoint / file.name)

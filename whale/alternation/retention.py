@@ -13,6 +13,7 @@ from typing import Literal
 
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.state import State
+from whale.events import types as ev
 
 OPTIMIZER = "optimizer.safetensors"
 YOUNG_SECONDS = 3600.0
@@ -99,9 +100,9 @@ def size(folder: Path) -> int:
     return total
 
 
-def kept_checkpoints(state: State) -> list[str]:
+def kept_checkpoints(state: State) -> list[ev.CheckpointSaved]:
     """Those that a run keeps: each phase's last one, and the newest."""
-    return [c.checkpoint for c in state.checkpoints.values() if c.phase_end or c.checkpoint == state.checkpoint]
+    return [c for c in state.checkpoints.values() if c.phase_end or c.checkpoint == state.checkpoint]
 
 
 def _left_over(folder: RunFolder) -> list[Item]:
@@ -120,7 +121,7 @@ def _unnamed(folder: RunFolder, named: set[str], now: float) -> list[Item]:
 
 
 def _old_checkpoints(folder: RunFolder, state: State) -> list[Item]:
-    kept = set(kept_checkpoints(state))
+    kept = {saved.checkpoint for saved in kept_checkpoints(state)}
     paths = (path for path in folder.checkpoints.glob("[!.]*") if path.is_dir() and path.name not in kept)
     why = "from inside a phase, and a newer one is there"
     return [Item(path, _bytes(path), "old checkpoint", why) for path in sorted(paths)]
@@ -133,7 +134,8 @@ def _caches(folder: RunFolder) -> list[Item]:
 
 def _optimizers(folder: RunFolder, state: State) -> list[Item]:
     """Older phase ends' AdamW moments: two thirds of a checkpoint. The newest one's is what resume trains on with."""
-    paths = [folder.checkpoints / name / OPTIMIZER for name in kept_checkpoints(state) if name != state.checkpoint]
+    older = [saved.checkpoint for saved in kept_checkpoints(state) if saved.checkpoint != state.checkpoint]
+    paths = [folder.checkpoints / name / OPTIMIZER for name in older]
     why = "a fork from there can no longer train on; the pair itself stays"
     return [Item(path, _bytes(path), "optimiser state", why) for path in paths if path.is_file()]
 

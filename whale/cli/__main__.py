@@ -52,9 +52,13 @@ def run(arguments: list[str] | None = None) -> int:
         # Typer's usage errors, whichever Click they come from: they print themselves.
         if hasattr(error, "show") and hasattr(error, "exit_code"):
             error.show(file=sys.stderr)
-            # To `git bisect run`, 2 is a verdict: a mistyped option must stop it instead (128 does).
+            # To `git bisect run`, 2 is a verdict: a mistyped option must stop it instead.
             words = sys.argv[1:] if arguments is None else arguments
-            return 128 if words[:1] == ["score"] else int(error.exit_code)
+            if words[:1] == ["score"]:
+                from whale.cli.store_commands import BISECT_STOPS
+
+                return BISECT_STOPS
+            return int(error.exit_code)
         code = _store_failure(error)
         return _unexpected(error) if code is None else _fail(str(error), code)
 

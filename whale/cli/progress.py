@@ -51,7 +51,7 @@ class TerminalProgress:
 
     def note(self, text: str) -> None:
         """One line, with the time of day."""
-        self.console.print(f"{time.strftime('%H:%M:%S')}  {printable(' '.join(text.split()))}", markup=False)
+        self.console.print(_stamped(text), markup=False)
 
 
 class LineProgress:
@@ -68,7 +68,12 @@ class LineProgress:
 
     def note(self, text: str) -> None:
         """One line, with the time of day."""
-        print(f"{time.strftime('%H:%M:%S')}  {printable(' '.join(text.split()))}", file=sys.stderr, flush=True)
+        print(_stamped(text), file=sys.stderr, flush=True)
+
+
+def _stamped(text: str) -> str:
+    """A note as one line, with the time of day: a title's line breaks make no line of their own."""
+    return f"{time.strftime('%H:%M:%S')}  {printable(' '.join(text.split()))}"
 
 
 def reporter(quiet: bool) -> "TerminalProgress | LineProgress | None":

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from whale.alternation.retention import kept_checkpoints
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.state import State, TrainedStep, reduce
 from whale.alternation.store_facts import commit_facts, notes
@@ -99,7 +100,7 @@ def check_named(
         except CorruptLogError as error:
             problems.append(str(error))
     store = CheckpointStore(folder.checkpoints)
-    kept = [c for c in state.checkpoints.values() if c.phase_end or c.checkpoint == state.checkpoint]
+    kept = kept_checkpoints(state)
     for saved in kept:
         whole = store.verify(saved.checkpoint, saved.weights, saved.trainer)
         # An older phase end may have lost its optimiser's state to `whale gc`; its weights hold.

@@ -7,7 +7,7 @@ in it.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -79,17 +79,21 @@ def _lacking(trajectory: Trajectory, public: Mapping[str, Any]) -> Iterable[tupl
 
 
 def _vocabulary(value: Any) -> set[str]:
-    if isinstance(value, str):
-        return set(re.findall(r"\w+", value.lower()))
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return set().union(*map(_vocabulary, inner))
+    return {word for text in _texts(value) for word in re.findall(r"\w+", text.lower())}
 
 
 def _words(value: Any) -> int:
+    return max((len(text.split()) for text in _texts(value)), default=0)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a JSON value."""
     if isinstance(value, str):
-        return len(value.split())
+        yield value
+        return
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return max(map(_words, inner), default=0)
+    for part in inner:
+        yield from _texts(part)
 
 
 def heard_at(program: "Program", material: "Material", call: "Call") -> Sequence[Heard]:
