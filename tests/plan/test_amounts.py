@@ -57,7 +57,7 @@ def test_no_run_takes_more_than_its_plan_says_nor_fewer_steps_and_rounds_than_th
     assert all(used[purpose] <= number for purpose, number in planned(most).items()), (used, most)
     assert most.steps >= len(machine.state.steps) >= least.steps
     assert most.rounds >= machine.state.iterations_done >= least.rounds
-    assert most.cycles >= machine.state.cycle >= least.cycles or plan["budget_epochs"]
+    assert most.cycles >= machine.state.cycle >= least.cycles
     assert len([c for c in machine.state.checkpoints.values() if c.phase_end]) <= most.checkpoints
 
 
@@ -79,6 +79,23 @@ def test_a_fixed_schedule_is_planned_to_the_rollout() -> None:
 def test_a_search_on_weights_that_stay_scores_the_incoming_harness_once() -> None:
     own = config(schedule={"kind": "harness-only", "cycles": 3, "iterations": 1})
     assert amounts(own, SPLITS).score == (1 + 3 * 2) * 4
+
+
+def test_phases_that_end_early_leave_a_total_budget_for_more_cycles() -> None:
+    """One round in cycle 1 leaves one for cycle 2, whose weights are others: the incoming harness is scored twice."""
+    own = config(
+        schedule={
+            "kind": "adaptive", "cycles": 2, "max_epochs": "0.3", "max_iterations": 2, "min_iterations": 1,
+            "patience_iterations": 1, "budget_iterations": 2,
+        },
+        weights={"batch": 1},
+    )  # fmt: skip
+    most, least = amounts(own, SPLITS), amounts(own, SPLITS, earliest=True)
+    assert (most.rounds, most.score) == (2, 2 * 2 * 4 + 2 * 4)
+    assert least.score == 2 * 2 * 4 + 4
+    machine = Machine(own, {}, {})
+    machine.run()
+    assert spent(machine)["score"] == most.score
 
 
 def test_patience_is_planned_from_its_earliest_end_to_its_cap() -> None:

@@ -4,6 +4,7 @@ Every budget is asked of `whale.alternation.schedule`, so that a plan and a run 
 """
 
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from types import SimpleNamespace
 
 from msgspec.structs import replace
@@ -21,8 +22,12 @@ class Amounts:
 
     cycles: int = 0
     train: int = 0
-    score: int = 0
-    """First scorings of candidates and incoming harnesses, what an acceptance rule may ask for, the noise floor."""
+    candidates: int = 0
+    """First scorings of candidates."""
+    incoming: int = 0
+    """Scorings of each phase's incoming harness, and what an acceptance rule may ask for beyond the first ones."""
+    noise_floor: int = 0
+    """The second scoring of h0."""
     smoke: int = 0
     evaluate: int = 0
     test: int = 0
@@ -34,20 +39,41 @@ class Amounts:
     """Those that a run keeps: one a weight phase."""
 
     @property
+    def score(self) -> int:
+        """All that a search scores."""
+        return self.candidates + self.incoming + self.noise_floor
+
+    @property
     def rollouts(self) -> int:
         """All of them."""
         return self.train + self.score + self.smoke + self.evaluate + self.test
 
 
 def amounts(config: Config, splits: dict[str, int], *, earliest: bool = False) -> Amounts:
-    """What a run of this config takes at most; with `earliest`, if each patient phase ends as soon as it may.
+    """What a run of this config takes at most; with `earliest`, at least: each patient phase ends as soon as it may.
 
     "At most": invalid and duplicate candidates, racing, and pairs that stay as they are save some of it. Harnesses
     that people propose, and trials inside a proposer's session, come on top.
+
+    Under a total budget, phases that end early leave more of it, and so more cycles: what is paid once a cycle
+    (evaluations, the incoming harness's scoring, checkpoints) is highest where each phase is shortest.
     """
+    longest, shortest = _walk(config, splits, earliest=False), _walk(config, splits, earliest=True)
+    of_phases, of_cycles = (shortest, longest) if earliest else (longest, shortest)
+    return replace_fields(
+        of_phases,
+        cycles=of_cycles.cycles,
+        evaluate=of_cycles.evaluate,
+        incoming=of_cycles.incoming,
+        checkpoints=of_cycles.checkpoints,
+    )
+
+
+def _walk(config: Config, splits: dict[str, int], *, earliest: bool) -> Amounts:
+    """The amounts of one run through the schedule, in which each patient phase is as long or as short as it may be."""
     state = State(status="running", config=for_the_log(config), splits=splits)
     total = Amounts(smoke=1)
-    archive, noise = False, False
+    archive = False
     scoring = splits["harness"] * config.search.rollouts_per_task
     while state.cycle < schedule.cycles(state, config) or not state.phases_ended:
         if state.phases_ended:
@@ -73,13 +99,13 @@ def amounts(config: Config, splits: dict[str, int], *, earliest: bool = False) -
                 if earliest:
                     rounds = _first_round(config, rounds)
                 if rounds:
-                    first = 0 if archive else scoring
-                    floor = 0 if noise or not config.search.noise_floor else scoring
                     candidates = rounds * config.search.candidates
-                    total.score += first + floor + candidates * scoring + _asked_by_rule(config) * scoring
+                    total.incoming += (0 if archive else scoring) + _asked_by_rule(config) * scoring
+                    total.candidates += candidates * scoring
+                    total.noise_floor = scoring if config.search.noise_floor else 0
                     total.smoke += candidates
                     total.rounds += rounds
-                    archive = noise = True
+                    archive = True
                 state = replace(state, iteration=rounds, iterations_done=state.iterations_done + rounds)
             else:
                 total.evaluate += _held_out(splits["validation"], config.evaluate.tasks, config.evaluate.samples)
