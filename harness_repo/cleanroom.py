@@ -15,10 +15,11 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from whale.harness_repo.conversation import Conversation, Ended, exactly, process_of
 from whale.harness_repo.errors import GitMissing, RepoError
 
 if TYPE_CHECKING:
@@ -134,6 +135,8 @@ def _without_inherited(env: Mapping[str, str], keep: re.Pattern[str] | None = No
         if name.startswith("GIT_")
         and name not in env
         and not name.startswith("GIT_PYTHON_")
+        # Those say how to reach a remote: nothing to a command that does not, and the process is saved.
+        and not _REACHES_REMOTES_BY_NAME.fullmatch(name)
         and not (keep and keep.fullmatch(name))
     ]
     if not names:
@@ -159,8 +162,9 @@ def checked_out(folder: Path) -> str:
 class CleanGit:
     """Runs git on one bare repository. Safe to use from several threads.
 
-    Reads of single objects share one `git cat-file --batch` process, which starts with the first read and
-    ends with `close()`; every other command is a process that has ended when the call returns.
+    Reads of single objects share one `git cat-file --batch` process, and moves of refs one `git update-ref`; each
+    starts when it is first needed and ends with `close()`. Every other command is a process that has ended when
+    the call returns.
     """
 
     def __init__(self, git_dir: Path) -> None:
@@ -172,8 +176,8 @@ class CleanGit:
         self.git_dir = git_dir.absolute()
         self._executable = git_executable()
         self._git = _wrapper(self.git_dir.parent)
-        self._reader: subprocess.Popen[bytes] | None = None
-        self._lock = threading.Lock()
+        self._objects = Conversation(lambda: self._start(("cat-file", "--batch"), stdin=True))
+        self._refs = Conversation(lambda: self._start(("update-ref", "--stdin"), stdin=True))
 
     def _start(
         self,
@@ -221,7 +225,7 @@ class CleanGit:
         Raises:
             RepoError: git's exit status is not 0; it is known after the last part.
         """
-        process = _process(running := self._start(args, stdin=False))
+        process = process_of(running := self._start(args, stdin=False))
         assert process.stdout is not None and process.stderr is not None  # both are pipes
         said: list[bytes] = []
         listener = threading.Thread(target=lambda: said.append(process.stderr.read() if process.stderr else b""))
@@ -249,7 +253,7 @@ class CleanGit:
         env["GIT_CONFIG_COUNT"] = str(len(settings))
         for at, (key, value) in enumerate(settings):
             env |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
-        return _finish(self._start(args, stdin=False, env=env, keep=_REACHES_REMOTES_BY_NAME))
+        return _finish(self._start(args, stdin=False, env=env))
 
     def _remote_settings(self) -> list[tuple[str, str]]:
         """What a user's own config says on reaching remotes."""
@@ -269,66 +273,53 @@ class CleanGit:
         """
         if not name or "\n" in name or "\0" in name:
             return None
-        request = os.fsencode(name) + b"\n"
-        with self._lock:
-            process = self._reading()
-            assert process.stdin is not None and process.stdout is not None  # both are pipes
-            try:
-                process.stdin.write(request)
-                process.stdin.flush()
-                header = process.stdout.readline()
-                words = header.split()
-                if header.endswith((b" missing\n", b" ambiguous\n")):
-                    return None
-                if len(words) != 3:
-                    raise BrokenPipeError(one_line_of(header))
-                data = _exactly(process.stdout, int(words[2]) + 1)
-            except OSError as error:
-                said = self._stop_reading() or str(error)
-                raise RepoError(f"git cannot read {name!r} in {shown(self.git_dir)}: {said}") from error
+
+        def answer(output: IO[bytes]) -> GitObject | None:
+            header = output.readline()
+            words = header.split()
+            if header.endswith((b" missing\n", b" ambiguous\n")):
+                return None
+            if len(words) != 3:
+                raise BrokenPipeError(one_line_of(header))
+            data = exactly(output, int(words[2]) + 1)
             return GitObject(words[0].decode(), words[1].decode(), data[:-1])
 
-    def _reading(self) -> "subprocess.Popen[bytes]":
-        if self._reader is not None and self._reader.poll() is not None:
-            self._stop_reading()
-        if self._reader is None:
-            running = self._start(("cat-file", "--batch"), stdin=True)
-            self._reader = _process(running)
-            running.proc = None  # AutoInterrupt would end it as soon as it goes out of scope
-        return self._reader
+        try:
+            return self._objects.ask(os.fsencode(name) + b"\n", answer)
+        except Ended as error:
+            said = one_line_of(error.said)
+            raise RepoError(f"git cannot read {name!r} in {shown(self.git_dir)}: {said}") from error
 
-    def _stop_reading(self) -> str:
-        """End the reader and return what it said on its standard error."""
-        process, self._reader = self._reader, None
-        if process is None:
-            return ""
-        process.kill()
-        _, err = process.communicate()
-        return one_line_of(err)
+    def transaction(self, commands: Iterable[str]) -> None:
+        """Carry out commands of `git update-ref --stdin`, all or none.
+
+        Raises:
+            RepoError: git refused; the message holds what it said.
+        """
+        # Without the closing commit, input that a kill cut short is dropped as a whole.
+        steps = ("start", "prepare", "commit")
+        text = "\n".join((steps[0], *commands, *steps[1:], ""))
+
+        def answer(output: IO[bytes]) -> None:
+            for step in steps:
+                if output.readline() != f"{step}: ok\n".encode():
+                    raise BrokenPipeError(f"git update-ref did not {step}")
+
+        try:
+            self._refs.ask(text.encode(), answer)
+        except Ended as error:
+            raise self._failed(("update-ref",), error.status, error.said) from error
 
     def close(self) -> None:
-        """End the reader process. The object may be used again after that."""
-        with self._lock:
-            self._stop_reading()
-
-
-def _process(running: "Git.AutoInterrupt") -> "subprocess.Popen[bytes]":
-    process = running.proc
-    assert process is not None  # it was started just now
-    return process
+        """End the processes that were kept. The object may be used again after that."""
+        self._objects.close()
+        self._refs.close()
 
 
 def _finish(running: "Git.AutoInterrupt", stdin: bytes | None = None) -> tuple[int, bytes, bytes]:
-    process = _process(running)
+    process = process_of(running)
     out, err = process.communicate(stdin)
     return process.returncode, out, err
-
-
-def _exactly(stream: IO[bytes], size: int) -> bytes:
-    data = stream.read(size)
-    if len(data) != size:
-        raise BrokenPipeError("git ended in the middle of an object")
-    return data
 
 
 def one_line_of(text: bytes) -> str:

@@ -75,7 +75,9 @@ def _holder(store: Path, locks: list[Path]) -> str:
 def _holds(process: Path, place: Path, held: set[Path]) -> bool:
     try:
         words = (process / "cmdline").read_bytes().split(b"\0")
-        if words[0].rpartition(b"/")[2].startswith(b"git") and not _READERS.intersection(words):
+        writes = words[0].rpartition(b"/")[2].startswith(b"git") and not _READERS.intersection(words)
+        # An `update-ref` of this process waits for our next request: its lease is ours.
+        if writes and not (b"update-ref" in words and _parent(process) == os.getpid()):
             # Between closing its lock file and renaming it, git holds the lock with no open file.
             if any(word.removeprefix(b"--git-dir=").startswith(os.fsencode(place)) for word in words[1:]):
                 return True
@@ -84,3 +86,8 @@ def _holds(process: Path, place: Path, held: set[Path]) -> bool:
         return any(fd.readlink() in held for fd in (process / "fd").iterdir())
     except OSError:
         return False  # it ended meanwhile, or belongs to somebody else
+
+
+def _parent(process: Path) -> int:
+    # The second field is the program's name in brackets, with whatever is in it.
+    return int((process / "stat").read_bytes().rpartition(b")")[2].split()[1])

@@ -1,8 +1,8 @@
 """The harness store of a run: a bare Git repository that plain git can read.
 
-Every write composes its objects, stores them by one `git unpack-objects --strict`, and then moves refs by
-one `git update-ref --stdin` with the values that it saw. Killed at any point, a write has done nothing that
-shows, or all of it; done again with the same facts, it gives the same commit.
+Every write composes its objects, stores them by one `git unpack-objects --strict`, and then moves refs in
+one transaction of `git update-ref`, with the values that it saw. Killed at any point, a write has done nothing
+that shows, or all of it; done again with the same facts, it gives the same commit.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""How anything gets into a store: objects by one git process, then refs by one more, all or none."""
+"""How anything gets into a store: objects by one git process, then refs by another one, all or none."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -49,13 +49,11 @@ def move_refs(git: CleanGit, moves: Moves) -> None:
     """
     if not moves:
         return
-    lines = ["start"]
-    for ref, (new, old) in moves.items():
-        lines.append(" ".join(filter(None, ("update" if new else "delete", ref, new, old))))
-    # Without the closing commit, input that a kill cut short is dropped as a whole.
-    text = "\n".join([*lines, "prepare", "commit", ""])
+    commands = [
+        " ".join(filter(None, ("update" if new else "delete", ref, new, old))) for ref, (new, old) in moves.items()
+    ]
     try:
-        git.run("update-ref", "--stdin", stdin=text.encode())
+        git.transaction(commands)
     except RepoError as error:
         if "cannot lock ref" in str(error) and "File exists" not in str(error):
             raise RefConflict(str(error)) from error

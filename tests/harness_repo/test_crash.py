@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -46,16 +46,24 @@ class Plug:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = 0
-        complete = CleanGit.complete
+        complete, transaction = CleanGit.complete, CleanGit.transaction
 
         def run(git: CleanGit, *args: str, stdin: bytes | None = None) -> tuple[int, bytes, bytes]:
-            if args[0] in ("unpack-objects", "update-ref"):
-                self.left -= 1
-                if self.left == 0:
-                    raise Killed
+            if args[0] == "unpack-objects":
+                self.write()
             return complete(git, *args, stdin=stdin)
 
+        def move(git: CleanGit, commands: Iterable[str]) -> None:
+            self.write()
+            transaction(git, commands)
+
         monkeypatch.setattr(CleanGit, "complete", run)
+        monkeypatch.setattr(CleanGit, "transaction", move)
+
+    def write(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
 
 
 @pytest.fixture
@@ -245,6 +253,31 @@ def test_an_open_reader_does_not_count_as_a_holder(repo: HarnessRepo, propose: P
     repo.files("h0")  # its cat-file process lives on
     (repo.path / "packed-refs.lock").touch()
     assert clear_stale_locks(repo.path, patience=0) == [repo.path / "packed-refs.lock"]
+
+
+def test_a_writer_of_this_process_that_waits_does_not_count_as_a_holder(repo: HarnessRepo, propose: Propose) -> None:
+    propose("h0")  # its update-ref process lives on
+    (repo.path / "packed-refs.lock").touch()
+    assert clear_stale_locks(repo.path, patience=0) == [repo.path / "packed-refs.lock"]
+    propose("x1", "h0")
+
+
+def test_a_write_goes_on_when_its_kept_git_was_killed(repo: HarnessRepo, propose: Propose) -> None:
+    propose("h0")
+    kept = [pid for pid in _children(os.getpid()) if b"update-ref" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    for pid in kept:
+        os.kill(pid, signal.SIGKILL)
+    propose("x1", "h0")
+    assert kept
+    assert [entry.candidate for entry in repo.lineage()] == ["h0", "x1"]
+
+
+def test_closing_leaves_no_process(tmp_path: Path, facts: Facts) -> None:
+    before = _children(os.getpid())
+    with HarnessRepo.create(tmp_path / "r.git") as repo:
+        _story(repo, facts)
+        assert len(_children(os.getpid())) == len(before) + 2  # one that reads, one that moves refs
+    assert _children(os.getpid()) == before
 
 
 def test_a_creation_that_was_killed_is_done_again(tmp_path: Path) -> None:

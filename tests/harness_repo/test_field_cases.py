@@ -93,7 +93,7 @@ def test_a_thousand_reads_leave_the_number_of_child_processes_flat(repo: Harness
         repo.diff("h0", "h0")
     assert _children() == before
     repo.close()
-    assert _children() == before - 1
+    assert _children() == 0
 
 
 def test_twenty_open_and_closed_stores_leave_no_child_behind(repo: HarnessRepo, propose: Propose) -> None:
