@@ -202,9 +202,9 @@ class HarnessReader:
             RepoError: no such rev, or it has no such file.
         """
         commit = self._commit_of(self.candidate_of(rev))
-        found = self._git.get(f"{commit}:{path}")
-        if found is None or found.kind != "blob":
-            raise RepoError(f"{rev} has no file {path!r}; it has {', '.join(map(shown, self.files(rev)))}")
+        there = self.files(rev)
+        if path not in there:
+            raise RepoError(f"{rev} has no file {path!r}; it has {', '.join(map(shown, there))}")
         lines = list(read_porcelain(self._git.run(*BLAME_ARGUMENTS, commit, "--", path)))
         facts = {sha: self._brought(sha) for sha in {sha for sha, _, _ in lines}}
         return [BlamedLine(number, text, *facts[sha]) for sha, number, text in lines]

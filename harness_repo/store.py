@@ -225,8 +225,8 @@ class HarnessRepo(HarnessReader):
         """Make a candidate the accepted harness and return the merge commit's id.
 
         Again with the same serial, it returns the commit that is there, and mends its tag. The tag is
-        `accepted/c003` for cycle 3; a revert, or a second acceptance in a cycle, gets
-        `accepted/c003-revert-<serial>`.
+        `accepted/c003` for cycle 3; a second acceptance in a cycle gets `accepted/c003-accept-<serial>`, and a
+        revert `accepted/c003-revert-<serial>`.
 
         Args:
             serial: counts h0, acceptances and reverts from 0, without gaps.
@@ -285,7 +285,8 @@ class HarnessRepo(HarnessReader):
 
         A tag on a commit outside the history was left by an acceptance that a kill cut short.
         """
-        plain, special = f"{TAGS}c{cycle:03d}", f"{TAGS}c{cycle:03d}-revert-{serial}"
+        plain = f"{TAGS}c{cycle:03d}"
+        special = f"{plain}-{'revert' if revert else 'accept'}-{serial}"
         others = {a.sha for a in history if a.serial != serial}
         found = {name: self._git.get(name) for name in (plain, special)}
         if any(there is not None and there.id == sha for there in found.values()):

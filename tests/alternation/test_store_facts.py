@@ -16,7 +16,7 @@ from whale.harness_repo import HarnessRepo
 
 @pytest.fixture
 def run(whale_here: WhaleProcess, toy_config: Path, tmp_path: Path) -> RunFolder:
-    """A finished run, one of whose candidates always fails."""
+    """A finished run, one of whose candidates always fails, and one comes twice."""
     whale_here("run", str(toy_config), "--name", "toy", "--quiet")
     whale_here("extend", "toy", "--cycles", "1")
     broken = tmp_path / "broken"
@@ -24,6 +24,9 @@ def run(whale_here: WhaleProcess, toy_config: Path, tmp_path: Path) -> RunFolder
     source = (broken / "harness.py").read_text()
     (broken / "harness.py").write_text(source.replace("messages = [", "raise ValueError\n        messages = [", 1))
     whale_here("propose", "toy", str(broken), "--title", "broken")
+    (broken / "harness.py").write_text(source + "\n# the same but for this line\n")
+    for title in ("once", "again"):
+        whale_here("propose", "toy", str(broken), "--title", title)
     whale_here("resume", "toy", "--quiet")
     return RunFolder(tmp_path / "runs" / "toy")
 
@@ -38,6 +41,15 @@ def test_git_shows_why_a_candidate_is_invalid(run: RunFolder) -> None:
     (refused,) = (c for c in run.state().candidates.values() if c.valid is False)
     shown = git(run, "log", "-1", "--notes=whale", f"refs/whale/candidates/{refused.id}")
     assert refused.reason and f"no score: {refused.reason.splitlines()[0][:60]}" in shown
+
+
+def test_git_and_the_lineage_show_whose_files_a_duplicate_has(run: RunFolder, whale_here: WhaleProcess) -> None:
+    once, again = (next(c for c in run.state().candidates.values() if c.title == t) for t in ("once", "again"))
+    shown = git(run, "log", "-1", "--notes=whale", f"refs/whale/candidates/{again.id}")
+    assert f"no score: the same files as {once.id}" in shown
+    line = next(line for line in whale_here("lineage", "toy").stdout.splitlines() if again.id in line)
+    assert f"no score: the same files as {once.id}" in line
+    assert json.loads(whale_here("replay", "toy", "--json").stdout)["problems"] == []
 
 
 def test_a_note_that_says_another_score_is_found_and_written_anew(run: RunFolder, whale_here: WhaleProcess) -> None:

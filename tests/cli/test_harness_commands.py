@@ -81,16 +81,25 @@ def test_a_lineage_can_be_narrowed_and_paged(call: Whale) -> None:
     assert len(call("lineage", "demo", "--cycle", "3").stdout.splitlines()) == 2
     first = call("lineage", "demo", "--limit", "2")
     assert [line.split()[1] for line in first.stdout.splitlines()] == ["c003-i01-m1", "c003-i01-m2"]
-    assert first.stderr == "older ones: --limit 2 --before c003-i01-m1\n"
-    older = call("lineage", "demo", *first.stderr.split()[2:])
+    assert first.stderr == "older ones: --limit 2 --before c003-i01-m1, or --all\n"
+    older = call("lineage", "demo", *first.stderr.partition(",")[0].split()[2:])
     assert [line.split()[1] for line in older.stdout.splitlines()] == ["c001-i01-m1", "c002-i01-m1"]
+    last = call("lineage", "demo", "--before", "c001-i01-m1")
+    assert (last.stdout.split()[:2], last.stderr) == (["◆", "h0"], "")
+    assert call("lineage", "demo", "--all").stdout == call("lineage", "demo").stdout
+
+
+def test_a_lineage_of_nothing_says_so(call: Whale) -> None:
+    nothing = call("lineage", "demo", "--cycle", "77")
+    assert (nothing.stdout, nothing.stderr) == ("", "demo has no candidate of cycle 77\n")
+    assert call("lineage", "demo", "--before", "h0").stderr == "demo has no candidate before h0\n"
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["--format", "svg"], ["--before", "h0"], ["--limit", "2", "--before", "x9"], ["--limit", "0"],
-        ["--limit", "2", "--all-runs"],
+        ["--format", "svg"], ["--limit", "2", "--before", "x9"], ["--limit", "0"], ["--limit", "2", "--all"],
+        ["--limit", "2", "--all-runs"], ["--before", "h0", "--all-runs"],
     ],
 )  # fmt: skip
 def test_a_wrong_lineage_is_a_usage_error(call: Whale, words: list[str]) -> None:

@@ -278,7 +278,7 @@ def test_two_acceptances_in_one_cycle_have_two_tags(
     repo.accept(0, "h0", h0, facts())
     repo.accept(1, "x1", one, facts())
     repo.accept(1, "x1", one, facts())
-    assert plain_git("tag", "--list").split() == ["accepted/c000", "accepted/c000-revert-1"]
+    assert plain_git("tag", "--list").split() == ["accepted/c000", "accepted/c000-accept-1"]
 
 
 def test_the_score_stands_on_the_acceptance_too(

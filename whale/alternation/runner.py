@@ -231,6 +231,8 @@ class Runner:
             candidate.id, candidate.tree, candidate.parents, self.commit_facts(candidate.id, f"proposed/{candidate.id}")
         )
         self.append(f"committed/{candidate.id}", ev.HarnessCommitted(candidate=candidate.id), sha=sha)
+        if candidate.duplicate_of:
+            self.repo.record_score(candidate.id, store_facts.duplicate_note(candidate))
 
     def _do_CommitAcceptance(self, command: d.CommitAcceptance) -> None:
         candidate = self.state.candidates[command.candidate]

@@ -39,9 +39,11 @@ def commit_facts(
 
 
 def notes(state: State) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """(candidate, note) of every committed candidate: each of its scores, or why it is invalid."""
+    """(candidate, note) of every committed candidate: each of its scores, or why it has none."""
     for candidate in state.candidates.values():
         if candidate.committed:
+            if candidate.duplicate_of:
+                yield candidate.id, duplicate_note(candidate)
             if candidate.valid is False:
                 yield candidate.id, invalid_note(candidate)
             for scored in candidate.scores:
@@ -52,6 +54,14 @@ def invalid_note(candidate: Candidate) -> dict[str, object]:
     """Why a candidate was never scored."""
     return {
         "valid": False, "reason": candidate.reason, "cycle": candidate.cycle, "iteration": candidate.iteration,
+    }  # fmt: skip
+
+
+def duplicate_note(candidate: Candidate) -> dict[str, object]:
+    """Why a candidate is not scored: another one has its files."""
+    return {
+        "reason": f"the same files as {candidate.duplicate_of}",
+        "cycle": candidate.cycle, "iteration": candidate.iteration,
     }  # fmt: skip
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("tree", "dot", "html", "json")
 
+PAGE = 200
+"""Candidates of a tree that is not asked to be longer."""
+
 PAGE_PATCHES = 2_000
 """Newest candidates whose diffs go into the HTML page."""
 
@@ -34,44 +37,62 @@ def lineage(
     cycle: int | None,
     limit: int | None,
     before: str | None,
+    whole: bool,
     all_runs: bool,
     output: Path | None,
 ) -> None:
     """Every proposal. The JSON is from the log; the other forms are from Git alone, by one call."""
     if form not in FORMATS:
         raise UsageError(f"unknown format {form}; there are {', '.join(FORMATS)}")
-    if before is not None and limit is None:
-        raise UsageError("--before pages through the lineage: give --limit N too")
-    if limit is not None and all_runs:
-        raise UsageError("--limit pages through this run's own candidates: leave --all-runs out")
+    if limit is not None and whole:
+        raise UsageError("--limit N or --all, not both")
+    if (limit is not None or before is not None) and all_runs:
+        raise UsageError("--limit and --before page through this run's own candidates: leave --all-runs out")
+    if limit is None and (before is not None or not (whole or all_runs or accepted or cycle is not None)):
+        limit = PAGE if form == "tree" or before is not None else None
     from whale.harness_repo import HarnessRepo
 
     gc.disable()  # ten thousand records, none of them garbage: a fifth of the time
     folder = RunFolder.find(run)
     with HarnessRepo.open(folder.harnesses) as repo:
-        entries = repo.lineage(runs=all_runs) if limit is None else _page(repo, limit, before)
+        entries, older = (repo.lineage(runs=all_runs), "") if limit is None else _page(repo, limit, before)
         chosen = [e for e in entries if (cycle is None or e.cycle == cycle) and (not accepted or e.accepted)]
         text = _rendered(folder, repo, form, chosen)
+    if not chosen:
+        print(_none_of(folder.name, accepted=accepted, cycle=cycle, before=before), file=sys.stderr)
     if output is not None:
         _write(output, text)
         print(f"{output}: {len(chosen)} candidates", file=sys.stderr)
     elif form == "tree":
-        print_paged(printable(text))
+        if chosen:
+            print_paged(printable(text))
     else:
         # Where the terminal is not UTF-8; HTML has a name for every character.
         plain = text if _unicode() else text.encode("ascii", "xmlcharrefreplace").decode()
         print_text(plain)
-    if limit is not None and chosen and form == "tree":
-        print(f"older ones: --limit {limit} --before {chosen[0].candidate}", file=sys.stderr)
+    if older and form == "tree":
+        print(f"older ones: --limit {limit} --before {older}, or --all", file=sys.stderr)
 
 
-def _page(repo: "HarnessRepo", limit: int, before: str | None) -> "list[LineageEntry]":
+def _page(repo: "HarnessRepo", limit: int, before: str | None) -> "tuple[list[LineageEntry], str]":
+    """The newest entries, and the oldest of them if there are older ones."""
     from whale.harness_repo import RepoError
+    from whale.harness_repo.lineage import birth
 
     try:
-        return repo.page(limit, before=before)
+        found = repo.page(limit + 1, before=before)
     except RepoError as error:
         raise UsageError(str(error)) from error
+    if len(found) <= limit:
+        return found, ""
+    first, second = sorted(found, key=lambda entry: birth(entry.candidate))[:2]
+    return [entry for entry in found if entry is not first], second.candidate
+
+
+def _none_of(run: str, *, accepted: bool, cycle: int | None, before: str | None) -> str:
+    kind = "accepted harness" if accepted else "candidate"
+    of = f" of cycle {cycle}" if cycle is not None else ""
+    return f"{run} has no {kind}{of}{f' before {before}' if before else ''}"
 
 
 def _rendered(folder: RunFolder, repo: "HarnessRepo", form: str, entries: "Sequence[LineageEntry]") -> str:

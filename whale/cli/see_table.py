@@ -64,6 +64,7 @@ def lineage(
     cycle: Annotated[int | None, typer.Option("--cycle", help="One cycle only.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="The newest N only.")] = None,
     before: Annotated[str | None, typer.Option("--before", metavar="ID", help="The newest before this one.")] = None,
+    whole: Annotated[bool, typer.Option("--all", help="All of them: a tree shows the newest 200 at first.")] = False,
     all_runs: Annotated[bool, typer.Option("--all-runs", help="With what was pulled from other runs.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
 ) -> None:
@@ -71,7 +72,7 @@ def lineage(
     from whale.cli import lineage_commands
 
     lineage_commands.lineage(
-        run, "json" if json else form, accepted=accepted, cycle=cycle, limit=limit, before=before,
+        run, "json" if json else form, accepted=accepted, cycle=cycle, limit=limit, before=before, whole=whole,
         all_runs=all_runs, output=output,
     )  # fmt: skip
 
