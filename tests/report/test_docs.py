@@ -1,6 +1,8 @@
 """What the pages say of experiments and reports is what the code does."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from whale.domains.registry import load_domain
@@ -23,6 +25,14 @@ def test_the_tables_of_the_results_page_are_what_the_published_logs_give() -> No
     for name in ("success", "paired", "runs"):
         text = as_markdown(tables(grouped, [name])).rstrip("\n")
         assert text in page, f"run the command on the page again: the {name} table is another one"
+
+
+def test_the_table_of_what_seeds_can_show_is_what_its_command_prints() -> None:
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    command = [sys.executable, "benchmarks/power.py", "docs/results/embedded"]
+    table = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert table.count("\n") > 10
+    assert table.rstrip("\n") in page
 
 
 def test_the_tables_of_searches_and_of_the_ablation_are_what_their_logs_give() -> None:
@@ -73,3 +83,21 @@ def test_the_example_compares_all_systems_at_equal_budgets() -> None:
         "weight-only", "harness-only", "stagewise", "fst", "whale", "adaptive"
     }  # fmt: skip
     assert len({cell.seed for cell in experiment.cells}) > 1
+
+
+def test_the_experiments_of_the_paper_at_small_scale_can_be_run() -> None:
+    systems, schedules, acceptance = (
+        load_experiment(ROOT / "examples" / "paper-small" / f"{name}.toml")
+        for name in ("systems", "schedules", "acceptance")
+    )
+    for experiment in (systems, acceptance):
+        check_matched(experiment)
+    assert {(cell.domain, cell.system) for cell in systems.cells} == {
+        (domain, system)
+        for domain in ("searchqa", "math", "chess")
+        for system in ("weight-only", "harness-only", "fst", "whale")
+    }
+    assert {cell.config.schedule.kind for cell in schedules.cells} == {"fixed", "stagewise", "adaptive"}
+    assert {cell.config.search.acceptance for cell in acceptance.cells} == {"archive-best", "racing", "confirm"}
+    for cell in {cell.domain: cell for cell in systems.cells}.values():
+        assert load_domain(cell.config.domain, cell.config.domain_options).name == cell.domain

@@ -88,7 +88,7 @@ def paired_estimate(pairs: Pairs) -> Estimate | None:
 
     None where they have no task in common.
     """
-    values = _differences(pairs)
+    values = paired_matrix(pairs)
     if values is None:
         return None
     seeds, tasks = values.shape
@@ -106,7 +106,7 @@ def paired_bootstrap(pairs: Pairs) -> Estimate | None:
     A task keeps its draw in all seeds. Of n seeds n - 1 are drawn, or the spread between a few of them would be too
     small by (n - 1)/n (Rao and Wu, 1988).
     """
-    values = _differences(pairs)
+    values = paired_matrix(pairs)
     if values is None:
         return None
     seeds, tasks = values.shape
@@ -183,7 +183,8 @@ def _cells(tables: Sequence[Mapping[str, tuple[float, int]]]) -> tuple[Matrix, i
     return means + len(tasks) * (sums - means * numbers) / of_run, int(numbers.sum())
 
 
-def _differences(pairs: Pairs) -> Matrix | None:
+def paired_matrix(pairs: Pairs) -> Matrix | None:
+    """The differences after - before by seed and task, on the (task, sample) that both sides have; None without any."""
     tables = []
     for before, after in pairs:
         there = {(outcome.task, outcome.sample): outcome.reward for outcome in before}
