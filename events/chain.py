@@ -62,9 +62,7 @@ def check(row: Row) -> None:
     """Raise CorruptLog unless the row is, byte for byte, the one that was hashed."""
     position, stream, version, key, event_id, at, type_, schema_version, data, meta, prev_hash, hash_ = row
     try:
-        if _hash(
-            position, stream, version, key, event_id, at, type_, schema_version, data, meta, prev_hash
-        ) == hash_:
+        if _hash(position, stream, version, key, event_id, at, type_, schema_version, data, meta, prev_hash) == hash_:
             return
     except (TypeError, ValueError):  # a column that holds another type than was written
         pass

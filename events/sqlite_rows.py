@@ -1,7 +1,7 @@
 """Rows in and out of the SQLite file, in order, in pages, and with what is missing told from what is not there."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,19 @@ def one(connection: sqlite3.Connection, sql: str, parameters: tuple[Any, ...] = 
 def select(connection: sqlite3.Connection, where: str, parameters: tuple[Any, ...]) -> list[Row]:
     """The rows that a WHERE clause picks."""
     return list(map(as_row, connection.execute(f"SELECT {_COLUMNS} FROM events {where}", parameters)))
+
+
+_KEYS_A_QUERY = 500
+
+
+def with_keys(connection: sqlite3.Connection, stream: str, keys: Sequence[str]) -> dict[str, Row]:
+    """Those of the stream's rows that have one of the keys, by key."""
+    found: dict[str, Row] = {}
+    for i in range(0, len(keys), _KEYS_A_QUERY):
+        some = keys[i : i + _KEYS_A_QUERY]
+        where = f"WHERE stream = ? AND key IN ({', '.join('?' * len(some))})"
+        found.update((row.key, row) for row in select(connection, where, (stream, *some)))
+    return found
 
 
 # FAIL: see the triggers. Without it SQLite would keep a way back from each row, and the transaction is one already.
