@@ -230,7 +230,9 @@ def _translated(path: Path, cause: BaseException | None) -> LogError:
     if code == sqlite3.SQLITE_NOTADB:
         return CorruptLog(None, f"{path} is not an event log: {text}")
     short_read = getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHORT_READ
-    if code == sqlite3.SQLITE_CORRUPT or short_read or "decode to UTF-8" in text or "no such" in text:
+    # What SQLite has no code for: text that is none, a table that is gone, a format number that was never given.
+    told = any(words in text for words in ("decode to UTF-8", "no such", "unsupported file format"))
+    if code == sqlite3.SQLITE_CORRUPT or short_read or told:
         return CorruptLog(None, f"{path} is damaged: {text}")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return LogError(f"{path}: {text}. Check the permissions of the file and its folder")

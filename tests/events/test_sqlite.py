@@ -243,6 +243,15 @@ def test_a_file_that_was_cut_off_is_corrupt(path: Path, keep: float) -> None:
         log.verify()
 
 
+def test_a_format_number_that_sqlite_does_not_know_is_damage(path: Path) -> None:
+    SqliteLog(path).close()
+    raw = bytearray(path.read_bytes())
+    raw[47] = 5
+    path.write_bytes(raw)
+    with pytest.raises(CorruptLog, match=r"events\.db is damaged: unsupported file format"):
+        SqliteLog(path, readonly=True)
+
+
 def test_a_torn_last_transaction_leaves_all_before_it(path: Path) -> None:
     with SqliteLog(path) as log:
         for n in range(3):
