@@ -13,6 +13,9 @@ fold, which costs both the same. `mapper` is the library's own way to write and 
 and topics; then msgspec to the same typed record), for those who use it as it comes. With `--cpu`, CPU time is
 measured instead: it leaves out the waiting for the disk, which costs all the same.
 
+With `--floor` it prints instead what each of our guarantees costs an append, from the driver's bare insert up
+(events_floor.py).
+
 With `--events 1000000` the replay shows that memory is bounded: the replay's peak RSS is printed for a tenth of the
 log and for all of it, without and with the fold (whose state holds a record for each optimiser step).
 """
@@ -26,6 +29,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -133,17 +137,17 @@ class Theirs:
 
     def append(self, events: Sequence[NewEvent], size: int) -> float:
         """Events a second, `size` of them in a transaction."""
+        return rate(len(events), lambda: self.write(events, size))
+
+    def write(self, events: Sequence[NewEvent], size: int) -> None:
+        """Append the events."""
         encode = msgspec.json.Encoder().encode
-
-        def work() -> None:
-            for i in range(0, len(events), size):
-                stored = [
-                    self._stored(self._run, n, type(new.event).__name__, encode(new.event))
-                    for n, new in enumerate(events[i : i + size], i + 1)
-                ]
-                self._recorder.insert_events(stored)
-
-        return rate(len(events), work)
+        for i in range(0, len(events), size):
+            stored = [
+                self._stored(self._run, n, type(new.event).__name__, encode(new.event))
+                for n, new in enumerate(events[i : i + size], i + 1)
+            ]
+            self._recorder.insert_events(stored)
 
     def read(self) -> Iterator["_Plain"]:
         """Every event, as the reducer takes it."""
@@ -249,6 +253,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where the databases are made: the disk that is measured")
     parser.add_argument("--postgres", default="auto", help="URL of a database for throw-away runs; no; auto: pgserver")
     parser.add_argument("--cpu", action="store_true", help="time the process's CPU: for a machine that is not quiet")
+    parser.add_argument("--floor", action="store_true", help="what each guarantee costs an append, and nothing else")
     parser.add_argument("--replay", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--fold", action="store_true", help=argparse.SUPPRESS)
@@ -258,6 +263,12 @@ def main() -> None:
         clock = time.process_time
     if options.replay:
         replay_here(options.replay, options.until, options.fold)
+        return
+    if options.floor:
+        from events_floor import floors  # this file's neighbour
+
+        events = list(new_events(options.events))
+        floors(events, options.repeats, options.folder, partial(recorder_alone, events))
         return
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="whale-bench-") as folder:
         if options.repeats:
@@ -325,6 +336,13 @@ def recorder(folder: Path, events: Sequence[NewEvent], singles: int) -> Turn:
     read, folded = replay(theirs.read, len(events))
     theirs.close()
     return "recorder", {"append_1": one, "append_100": hundred, "read": read, "replay": folded}
+
+
+@contextmanager
+def recorder_alone(events: Sequence[NewEvent], path: Path) -> Iterator[Callable[[], None]]:
+    """The recorder's append, for `--floor`."""
+    with closing(Theirs(path)) as theirs:
+        yield lambda: theirs.write(events, 100)
 
 
 def mapper(folder: Path, events: Sequence[NewEvent], singles: int) -> Turn:

@@ -15,7 +15,7 @@ from random import Random
 import msgspec
 
 from whale.events.codec import Codec, Encoded, canonical
-from whale.events.log import GENESIS, CorruptLog, Head, InvalidEvent, KeyConflict, NewEvent, Recorded
+from whale.events.log import GENESIS, CorruptLog, Head, InvalidEvent, KeyConflict, NewEvent, Recorded, as_row
 from whale.events.log import Row as Row
 
 Clock = Callable[[], datetime]
@@ -60,12 +60,13 @@ def _hash(
 
 def check(row: Row) -> None:
     """Raise CorruptLog unless the row is, byte for byte, the one that was hashed."""
+    position, stream, version, key, event_id, at, type_, schema_version, data, meta, prev_hash, hash_ = row
     try:
-        if _hash(*row[:-1]) == row.hash:
+        if _hash(position, stream, version, key, event_id, at, type_, schema_version, data, meta, prev_hash) == hash_:
             return
     except (TypeError, ValueError):  # a column that holds another type than was written
         pass
-    raise CorruptLog(row.position, "what is stored is not what was written (its hash does not fit)")
+    raise CorruptLog(position, "what is stored is not what was written (its hash does not fit)")
 
 
 def check_link(row: Row, position: int, hash_: str) -> None:
@@ -181,21 +182,22 @@ def seal(
     rows = []
     position, previous = head.position, head.hash
     for p, event_id in zip(batch, new_ids(now, len(batch)), strict=True):
-        position, version = position + 1, version + 1
+        position, version, new = position + 1, version + 1, p.encoded
         envelope = (
-            position, stream, version, p.key, event_id, at, p.encoded.type, p.encoded.schema_version,
-            p.encoded.data, p.meta, previous,
+            position, stream, version, p.key, event_id, at, new.type, new.schema_version, new.data, p.meta, previous,
         )  # fmt: skip
         previous = _hash(*envelope)
-        rows.append(Row(*envelope, previous))
+        rows.append(as_row((*envelope, previous)))
     return rows
 
 
 def sealed(rows: Sequence[Row], batch: Sequence[Prepared]) -> list[Recorded]:
     """New rows as a reader will get them."""
     return [
-        Recorded(*row[:6], p.encoded.event, _decode_meta(p.meta), row.prev_hash, row.hash)
-        for row, p in zip(rows, batch, strict=True)
+        Recorded(position, stream, version, key, event_id, at, p.encoded.event, _decode_meta(meta), prev_hash, hash_)
+        for (position, stream, version, key, event_id, at, _, _, _, meta, prev_hash, hash_), p in zip(
+            rows, batch, strict=True
+        )
     ]
 
 
@@ -211,15 +213,16 @@ class EventIds:
     """
 
     def __init__(self) -> None:
-        self._last = 0  # milliseconds << 12 | a counter within the millisecond
         self._bits = Random().getrandbits  # seeded by the system once: a call of it costs more than all the rest
+        self._millisecond, self._prefix, self._next = -1, "", 0
 
     def __call__(self, now: datetime, count: int) -> list[str]:
-        """The next ids."""
-        first = max(self._last + 1, int(now.timestamp() * 1000) << 12)
-        self._last = first + count - 1
-        ids = []
-        for n in range(first, first + count):
-            text = f"{(n >> 12) << 80 | 0x7 << 76 | (n & 0xFFF) << 64 | 0b10 << 62 | self._bits(62):032x}"
-            ids.append(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
-        return ids
+        """The next ids: those of one millisecond differ in their last 48 bits, which count up from a random number."""
+        millisecond = int(now.timestamp() * 1000)
+        if millisecond > self._millisecond:
+            self._millisecond, self._next = millisecond, self._bits(47)  # and a bit in which to count
+            time, high, low = f"{millisecond:012x}", 0x7000 | self._bits(12), 0x8000 | self._bits(14)
+            self._prefix = f"{time[:8]}-{time[8:]}-{high:04x}-{low:04x}-"
+        first, prefix = self._next, self._prefix
+        self._next += count
+        return [f"{prefix}{n:012x}" for n in range(first, self._next)]

@@ -58,7 +58,7 @@ class Codec:
                     raise ValueError(f"{name} is at version {cls.schema_version}, but has no upcaster from {version}")
         self._types = dict(types)
         self._upcasters = dict(upcasters)
-        self._decoders = {name: msgspec.json.Decoder(cls) for name, cls in types.items()}
+        self._readers = {(name, cls.schema_version): msgspec.json.Decoder(cls).decode for name, cls in types.items()}
 
     def encode(self, event: Event) -> Encoded:
         """The bytes to store; they are read back at once, so that no unreadable event is ever recorded.
@@ -70,7 +70,7 @@ class Codec:
         if self._types.get(name) is not type(event):
             raise UnknownEvent(name, version, None)
         try:
-            back = self._decoders[name].decode(canonical(event))
+            back = self._readers[name, version](canonical(event))
         except msgspec.DecodeError as error:
             raise InvalidEvent(f"{name}: {error}") from error
         except InvalidEvent as error:
@@ -88,21 +88,22 @@ class Codec:
 
         Raises UnknownEvent for an unknown type or a later version, CorruptLog for data that does not fit.
         """
-        decoder = self._decoders.get(name)
-        if decoder is None:
-            raise UnknownEvent(name, version, None, position)
-        current = self._types[name].schema_version
+        read = self._readers.get((name, version))
         try:
-            if version == current:
-                return decoder.decode(data)
-            if version > current:
-                raise UnknownEvent(name, version, current, position)
-            old = msgspec.json.decode(data)
-            for n in range(version, current):
-                old = self._upcasters[name, n](old)
-            return msgspec.convert(old, self._types[name], strict=True)
+            return self._upcast(name, version, data, position) if read is None else read(data)
         except (msgspec.DecodeError, KeyError, UnicodeDecodeError) as error:
             raise CorruptLog(position, f"the data does not fit {name} version {version}: {error}") from error
+
+    def _upcast(self, name: str, version: int, data: bytes, position: int | None) -> Event:
+        cls = self._types.get(name)
+        if cls is None:
+            raise UnknownEvent(name, version, None, position)
+        if version > cls.schema_version:
+            raise UnknownEvent(name, version, cls.schema_version, position)
+        old = msgspec.json.decode(data)
+        for n in range(version, cls.schema_version):
+            old = self._upcasters[name, n](old)
+        return msgspec.convert(old, cls, strict=True)
 
 
 def _difference(event: Any, back: Any, path: str = "") -> str | None:

@@ -6,8 +6,9 @@ written, byte for byte, or an error that names the position.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, cast
 
 import msgspec
 
@@ -66,6 +67,10 @@ class Row(NamedTuple):
     meta: bytes
     prev_hash: str
     hash: str
+
+
+as_row = cast(Callable[[Iterable[Any]], Row], partial(tuple.__new__, Row))
+"""A row of values that are as many as its fields: `Row._make` at a third of its cost, because it does not count."""
 
 
 class Head(msgspec.Struct, frozen=True):

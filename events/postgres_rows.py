@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from whale.events.log import GENESIS, CorruptLog, Head, LogError, Row
+from whale.events.log import GENESIS, CorruptLog, Head, LogError, Row, as_row
 from whale.events.postgres_driver import psycopg
 
 _TYPES = ("bigint", "text", "bigint", "text", "text", "text", "text", "int", "text", "text", "text", "text")
@@ -28,7 +28,7 @@ def select(connection: psycopg.Connection, where: str, parameters: Sequence[Any]
 
 def rows_of(cursor: psycopg.Cursor[Any]) -> list[Row]:
     """What a `select` found."""
-    return [Row._make(values) for values in cursor.fetchall()]
+    return list(map(as_row, cursor.fetchall()))
 
 
 def insert(connection: psycopg.Connection, run: str, rows: Sequence[Row]) -> None:

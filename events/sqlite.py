@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -48,9 +49,8 @@ from whale.events.sqlite_file import (
     transaction,
     writer,
 )
-from whale.events.sqlite_rows import head_of, insert, one, select, version_of, walk, walk_stream
+from whale.events.sqlite_rows import head_of, insert, one, select, version_of, walk, walk_stream, with_keys
 
-_KEYS_A_QUERY = 500
 _ROWS_AN_INSERT = 1_000
 
 
@@ -129,22 +129,24 @@ class SqliteLog:
         batch = prepare(stream, events, self._codec)
         if not batch:
             return []
-        with in_our_words(self.path), transaction(self._writer) as connection:
-            rows: dict[str, Row] = {}
-            for i in range(0, len(batch), _KEYS_A_QUERY):
-                keys = [p.key for p in batch[i : i + _KEYS_A_QUERY]]
-                marks = ", ".join("?" * len(keys))
-                where = f"WHERE stream = ? AND key IN ({marks})"
-                rows.update((row.key, row) for row in select(connection, where, (stream, *keys)))
-            repeat = recorded_before(stream, batch, rows, self._codec)
-            if repeat is not None:
+        with in_our_words(self.path):
+            try:
+                with transaction(self._writer) as connection:
+                    version = version_of(connection, stream)
+                    if expected_version is not None and expected_version != version:
+                        raise VersionConflict(stream, expected_version, version)
+                    new = seal(stream, batch, version, head_of(connection), self._clock(), self._new_ids)
+                    insert(connection, new)
+                return sealed(new, batch)
+            except (VersionConflict, sqlite3.IntegrityError):
+                # Perhaps a repeat. The table refuses a key that is there, so nobody asks for the keys of a batch
+                # that is new, as nearly all are; and what is recorded stays, so the lock is not needed to look.
+                with borrowed(self._writer) as connection:
+                    rows = with_keys(connection, stream, [p.key for p in batch])
+                repeat = recorded_before(stream, batch, rows, self._codec)
+                if repeat is None:
+                    raise
                 return repeat
-            version = version_of(connection, stream)
-            if expected_version is not None and expected_version != version:
-                raise VersionConflict(stream, expected_version, version)
-            new = seal(stream, batch, version, head_of(connection), self._clock(), self._new_ids)
-            insert(connection, new)
-        return sealed(new, batch)
 
     def read(self, after: int = 0, until: int | None = None, stream: str | None = None) -> Iterator[Recorded]:
         """See `EventLog.read`."""

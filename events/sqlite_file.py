@@ -20,11 +20,15 @@ from sqlalchemy.pool import NullPool, QueuePool
 from whale.events.log import CorruptLog, LogBusy, LogError, LogFull
 
 APPLICATION_ID = 0x5748_4C45  # "WHLE"
-LAYOUT = 2
+LAYOUT = 3
 """Version of the table's layout (PRAGMA user_version); the events' own versions are apart from it."""
 
+_PAGE_SIZE = 8192  # a row has about 800 bytes: fewer pages to write, and less of each left empty
+
 # INSERT OR REPLACE deletes rows without firing a DELETE trigger, so inserting is guarded too: a new row has
-# the next position, and no unique value of an old one.
+# the next position, and no unique value of an old one. FAIL, where ABORT would make SQLite copy every page that
+# a statement touches, to undo the rows before the refused one: those do follow, and an append that is refused
+# rolls its transaction back.
 TRIGGERS = {
     "events_no_update": (
         "CREATE TRIGGER events_no_update BEFORE UPDATE ON events "
@@ -39,7 +43,7 @@ TRIGGERS = {
         "WHEN NEW.position IS NOT (SELECT coalesce(max(position), 0) + 1 FROM events) "
         "OR NEW.version IS NOT (SELECT coalesce(max(version), 0) + 1 FROM events WHERE stream = NEW.stream) "
         "OR EXISTS (SELECT 1 FROM events WHERE stream = NEW.stream AND key = NEW.key) "
-        "BEGIN SELECT RAISE(ABORT, 'the event log is append-only'); END"
+        "BEGIN SELECT RAISE(FAIL, 'the event log is append-only'); END"
     ),
 }
 
@@ -55,6 +59,7 @@ def create(path: Path) -> None:
     try:
         engine = create_engine("sqlite://", creator=lambda: sqlite3.connect(temporary), poolclass=NullPool)
         with engine.begin() as connection:
+            connection.exec_driver_sql(f"PRAGMA page_size = {_PAGE_SIZE}")
             connection.execute(CreateTable(event_table()))
             for trigger in TRIGGERS.values():
                 connection.exec_driver_sql(trigger)
@@ -225,7 +230,9 @@ def _translated(path: Path, cause: BaseException | None) -> LogError:
     if code == sqlite3.SQLITE_NOTADB:
         return CorruptLog(None, f"{path} is not an event log: {text}")
     short_read = getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHORT_READ
-    if code == sqlite3.SQLITE_CORRUPT or short_read or "decode to UTF-8" in text or "no such" in text:
+    # What SQLite has no code for: text that is none, a table that is gone, a format number that was never given.
+    told = any(words in text for words in ("decode to UTF-8", "no such", "unsupported file format"))
+    if code == sqlite3.SQLITE_CORRUPT or short_read or told:
         return CorruptLog(None, f"{path} is damaged: {text}")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return LogError(f"{path}: {text}. Check the permissions of the file and its folder")

@@ -1,13 +1,12 @@
 """Rows in and out of the SQLite file, in order, in pages, and with what is missing told from what is not there."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from functools import cache, partial
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from whale.events.log import GENESIS, CorruptLog, Head, Row
+from whale.events.log import GENESIS, CorruptLog, Head, Row, as_row
 from whale.events.sqlite_file import in_our_words
 from whale.events.walk import walk as in_order
 from whale.events.walk import walk_stream as stream_in_order
@@ -24,29 +23,38 @@ def one(connection: sqlite3.Connection, sql: str, parameters: tuple[Any, ...] = 
 
 def select(connection: sqlite3.Connection, where: str, parameters: tuple[Any, ...]) -> list[Row]:
     """The rows that a WHERE clause picks."""
-    return [Row._make(values) for values in connection.execute(f"SELECT {_COLUMNS} FROM events {where}", parameters)]
+    return list(map(as_row, connection.execute(f"SELECT {_COLUMNS} FROM events {where}", parameters)))
 
 
-_ROWS_A_STATEMENT = 100
+_KEYS_A_QUERY = 500
 
 
-def insert(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
-    """Write rows, many by one statement: each statement keeps a copy of the pages that it changes."""
-    for i in range(0, len(rows), _ROWS_A_STATEMENT):
-        part = rows[i : i + _ROWS_A_STATEMENT]
-        connection.execute(_insert(len(part)), list(chain.from_iterable(map(_storable, part))))
+def with_keys(connection: sqlite3.Connection, stream: str, keys: Sequence[str]) -> dict[str, Row]:
+    """Those of the stream's rows that have one of the keys, by key."""
+    found: dict[str, Row] = {}
+    for i in range(0, len(keys), _KEYS_A_QUERY):
+        some = keys[i : i + _KEYS_A_QUERY]
+        where = f"WHERE stream = ? AND key IN ({', '.join('?' * len(some))})"
+        found.update((row.key, row) for row in select(connection, where, (stream, *some)))
+    return found
 
 
-def _storable(row: Row) -> tuple[Any, ...]:
-    """As the driver takes it: text for data and meta, which as bytes would become BLOBs."""
-    return (*row[:8], row.data.decode(), row.meta.decode(), *row[10:])
+# FAIL: see the triggers. Without it SQLite would keep a way back from each row, and the transaction is one already.
+_INSERT = "INSERT OR FAIL INTO events ({}) VALUES ({})".format(
+    ", ".join(f'"{c}"' for c in Row._fields), ", ".join("?" * len(Row._fields))
+)
 
 
-@cache
-def _insert(count: int) -> str:
-    names = ", ".join(f'"{c}"' for c in Row._fields)
-    row = ", ".join("?" * len(Row._fields))
-    return f"INSERT INTO events ({names}) VALUES " + ", ".join([f"({row})"] * count)
+def insert(connection: sqlite3.Connection, rows: Iterable[Row]) -> None:
+    """Write rows, in a transaction that is rolled back if one of them is refused (sqlite3.IntegrityError)."""
+    # Text for data and meta, which as bytes would become BLOBs.
+    connection.executemany(
+        _INSERT,
+        (
+            (position, stream, version, key, event_id, at, type_, schema_version, data.decode(), meta.decode(), *hashes)
+            for position, stream, version, key, event_id, at, type_, schema_version, data, meta, *hashes in rows
+        ),
+    )
 
 
 def version_of(connection: sqlite3.Connection, stream: str) -> int:

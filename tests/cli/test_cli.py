@@ -217,7 +217,12 @@ def test_replay_checks_all_that_the_log_names(finished: Path) -> None:
 def test_replay_at_shows_the_state_after_that_event(finished: Path) -> None:
     early = json.loads(on(finished, "replay", "toy", "--at", "1", "--json").stdout)
     assert early["state"]["candidates"] == {}
-    one_line(on(finished, "replay", "toy", "--at", "99999"), 2)
+    nothing = json.loads(on(finished, "replay", "toy", "--at", "0", "--json").stdout)
+    assert nothing["state"]["status"] == "new"
+    for beyond in ("-1", "99999"):
+        assert f"--at {beyond}: give 0, the empty log, to " in one_line(
+            on(finished, "replay", "toy", "--at", beyond), 2
+        )
 
 
 def copy(finished: Path, tmp_path: Path) -> Path:

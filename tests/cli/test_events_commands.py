@@ -117,6 +117,9 @@ def test_a_log_that_somebody_wrote_anew_does_not_fit_what_git_says_of_it(
         (["verify", "cut.jsonl.gz"], 4, "cut off"),
         (["rebuild", "demo", "--into", "nonsense"], 2, "database URL"),
         (["list", "demo", "--type", "Nothing"], 2, "unknown event type"),
+        (["list", "demo", "--after", "-5"], 2, "--after -5: give a position"),
+        (["list", "demo", "--after", "-1", "--follow"], 2, "--after -1: give a position"),
+        (["export", "demo", "--at", "-5"], 2, "--at -5: give a position"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(

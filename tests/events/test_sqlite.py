@@ -16,6 +16,7 @@ import pytest
 
 from whale.events import (
     CorruptLog,
+    KeyConflict,
     LogBusy,
     LogError,
     LogFull,
@@ -25,7 +26,7 @@ from whale.events import (
 )
 from whale.events.filesystem import network_filesystem
 from whale.events.log import Row
-from whale.events.sqlite_file import TRIGGERS
+from whale.events.sqlite_file import LAYOUT, TRIGGERS
 from whale.events.table import event_table
 from whale.events.types import ExtendRequested, PauseRequested
 
@@ -60,6 +61,9 @@ def copy_of_event_2(position: str = "4", version: str = "4", key: str = "'new'",
         "INSERT OR REPLACE " + copy_of_event_2(version="2"),
         "INSERT OR REPLACE " + copy_of_event_2(key="'extend/2'"),
         "INSERT OR REPLACE " + copy_of_event_2(position="NULL"),
+        "INSERT OR IGNORE " + copy_of_event_2(key="'extend/2'"),
+        "INSERT OR REPLACE INTO events SELECT position + 3, stream, version + 3, key, 'x', at, type, schema_version, "
+        "data, meta, prev_hash, hash FROM events",
         "INSERT " + copy_of_event_2(position="9"),
         "INSERT " + copy_of_event_2(version="9"),
         "INSERT INTO events SELECT * FROM events WHERE position = 2 ON CONFLICT DO UPDATE SET meta = '{}'",
@@ -72,6 +76,16 @@ def test_no_statement_changes_replaces_removes_or_skips_an_event(log: SqliteLog,
         shell(log.path, sql)
     assert list(log.read()) == before
     log.verify()
+
+
+def test_a_refused_row_leaves_nothing_of_its_batch(log: SqliteLog) -> None:
+    """The rows before it are in the file by then, and are taken back by the transaction."""
+    log.append("run", [extend(1)], 0)
+    before = log.head()
+    with pytest.raises(KeyConflict, match="batches are whole"):
+        log.append("run", [extend(2), extend(3), extend(1)], 1)
+    assert log.verify() == log.head() == before
+    assert [r.position for r in log.append("run", [extend(2), extend(3)], 1)] == [2, 3]
 
 
 def test_a_log_whose_triggers_were_dropped_does_not_verify(log: SqliteLog) -> None:
@@ -211,6 +225,13 @@ def test_another_programs_database_is_said_to_be_no_log(path: Path) -> None:
         SqliteLog(path)
 
 
+def test_a_log_of_another_layout_is_refused_by_number(path: Path) -> None:
+    SqliteLog(path).close()
+    shell(path, f"PRAGMA user_version = {LAYOUT - 1}")
+    with pytest.raises(LogError, match=f"layout {LAYOUT - 1}; this release knows layout {LAYOUT}"):
+        SqliteLog(path)
+
+
 @pytest.mark.parametrize("keep", [0.5, 0.9])
 def test_a_file_that_was_cut_off_is_corrupt(path: Path, keep: float) -> None:
     with SqliteLog(path) as log:
@@ -220,6 +241,15 @@ def test_a_file_that_was_cut_off_is_corrupt(path: Path, keep: float) -> None:
     path.write_bytes(raw[: int(len(raw) * keep)])
     with pytest.raises(CorruptLog), SqliteLog(path, readonly=True) as log:
         log.verify()
+
+
+def test_a_format_number_that_sqlite_does_not_know_is_damage(path: Path) -> None:
+    SqliteLog(path).close()
+    raw = bytearray(path.read_bytes())
+    raw[47] = 5
+    path.write_bytes(raw)
+    with pytest.raises(CorruptLog, match=r"events\.db is damaged: unsupported file format"):
+        SqliteLog(path, readonly=True)
 
 
 def test_a_torn_last_transaction_leaves_all_before_it(path: Path) -> None:

@@ -60,11 +60,13 @@ class Totals(msgspec.Struct, frozen=True):
 
     def plus(self, outcomes: list[ev.Outcome]) -> "Totals":
         """These totals with a micro-batch added."""
+        passed, generated, prompted = 0.0, 0, 0
+        for outcome in outcomes:
+            passed += outcome.reward
+            generated += outcome.generated
+            prompted += outcome.prompted
         return Totals(
-            self.rollouts + len(outcomes),
-            self.passed + sum(outcome.reward for outcome in outcomes),
-            self.generated + sum(outcome.generated for outcome in outcomes),
-            self.prompted + sum(outcome.prompted for outcome in outcomes),
+            self.rollouts + len(outcomes), self.passed + passed, self.generated + generated, self.prompted + prompted
         )
 
 
@@ -187,7 +189,7 @@ def reduce(state: State, recorded: Any) -> State:
             return replace(state, requests={**state.requests, recorded.key: event})
         raise ValueError(f"no rule for {type(event).__name__} at position {recorded.position}")
     result: State = handler(state, event)
-    if isinstance(event, ev.HarnessAccepted | ev.HarnessReverted | ev.HarnessChosen):
+    if type(event) in _ACCEPTING:
         result = replace(result, acceptance_key=recorded.key)
     return result
 
@@ -533,6 +535,8 @@ def _handled(state: State, event: ev.ControlHandled) -> State:
             return replace(state, status=status, extra_cycles=state.extra_cycles + request.cycles)
     return state
 
+
+_ACCEPTING = {ev.HarnessAccepted, ev.HarnessReverted, ev.HarnessChosen}
 
 _HANDLERS: dict[type[ev.Event], Any] = {
     ev.RunStarted: _started,

@@ -24,6 +24,8 @@ def list_events(run: str, after: int, type_: str | None, json: bool, follow: boo
     """List events, one line each."""
     if type_ is not None and type_ not in ev.EVENT_TYPES:
         raise UsageError(f"unknown event type {type_}; known: {', '.join(sorted(ev.EVENT_TYPES))}")
+    if after < 0:
+        raise UsageError(f"--after {after}: give a position, which is 1 or more, or 0 for all events")
     folder = RunFolder.find(run)
     log = folder.open_log(readonly=True)
     try:
@@ -134,6 +136,8 @@ def export(run: str, format_: str, output: Path | None, at: int | None) -> None:
         raise UsageError(f"--format {format_}: give jsonl or parquet")
     if output is None and format_ == "parquet":
         raise UsageError("--format parquet writes a file: give --output FILE")
+    if at is not None and at < 0:
+        raise UsageError(f"--at {at}: give a position, which is 1 or more, or 0 for the empty log")
     folder = RunFolder.find(run)
     log = folder.open_log(readonly=True)
     write: Callable[[Iterator[Row], Binary], int] = write_parquet if format_ == "parquet" else write_jsonl

@@ -30,7 +30,7 @@ def replay(run: str, at: int | None, deep: bool, json: bool, quiet: bool) -> Non
         try:
             head = log.verify()
             if at is not None and not 0 <= at <= head.position:
-                raise UsageError(f"--at {at}: the log has events 1 to {head.position}")
+                raise UsageError(f"--at {at}: give 0, the empty log, to {head.position}, the newest event")
             state = fold(reduce, State(), log.read(until=at))
             recorded, proposals = [], Proposals()
             for record in log.read(until=at):
