@@ -85,5 +85,7 @@ def test_an_interrupted_run_says_130_and_goes_on(whale: WhaleProcess, toy_config
         assert "Traceback" not in errors
     finally:
         process.kill()
+    # It came to its safe point: the log's last word is a whole fact, and the message says how to stop sooner.
+    assert "Ctrl-C again stops at once" in errors
     whale("resume", "cut", "--quiet")
     assert folder.state().status == "completed"

@@ -5,6 +5,7 @@ checkpoints are complete before the event that names them, Git's writes are idem
 derived, so that a repeat is recognised as the same event.
 """
 
+import os
 import signal
 import threading
 import time
@@ -165,13 +166,22 @@ class Runner:
             self.reporter.note(f"the interruption could not be recorded: {error}")
 
     def install_signals(self) -> None:
-        """SIGTERM stops at the next safe point; Ctrl-C stops at once (nothing recorded is lost)."""
+        """SIGTERM and Ctrl-C stop at the next safe point; Ctrl-C after either stops at once.
+
+        Nothing that was recorded is lost in either way, but at once throws away what is in the making: a
+        micro-batch, a step, a reply that is paid for.
+        """
         signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
 
         def interrupt(*_: object) -> None:
-            # Raised inside a finaliser, Python would drop it: the loop looks at the flag, too.
+            at_once = self.stopping.is_set()
             self.interrupted.set()
-            raise KeyboardInterrupt
+            self.stopping.set()
+            if at_once:
+                # Raised inside a finaliser, Python would drop it: the loop looks at the flag, too.
+                raise KeyboardInterrupt
+            # Not by the reporter: it may be in the middle of a line, and hold its lock.
+            os.write(2, b"\nstopping at the next safe point; Ctrl-C again stops at once\n")
 
         signal.signal(signal.SIGINT, interrupt)
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from whale.alternation import decide as d
 from whale.alternation.store_facts import invalid_note, score_note
 from whale.alternation.units import derive_seed
 from whale.alternation.workbench import RunWorkbench
+from whale.errors import WhaleError
 from whale.events import NewEvent
 from whale.events import types as ev
 from whale.harness.validation import check_source
@@ -39,6 +40,9 @@ def validate(runner: "Runner", command: d.Validate) -> None:
     candidate = command.candidate
     files = runner.files(candidate)
     reason = source_problem(runner, files)
+    if reason is not None and candidate == d.INITIAL:
+        # Every proposal is measured against h0 and falls back on it: nothing is worth paying for.
+        raise WhaleError(f"h0, the domain's first harness, cannot be run: {reason.splitlines()[0]}")
     if reason is None:
         batch = command.unit.batches[0]
         recorded = runner.state.batches.get(batch.key)
@@ -58,10 +62,21 @@ def validate(runner: "Runner", command: d.Validate) -> None:
         runner.reporter.note(f"{candidate} is invalid: {reason.splitlines()[0]}")
 
 
-def source_problem(runner: "Runner", files: Mapping[str, bytes]) -> str | None:
-    """Why a tree may not be run at all: not a harness, outside the search space, or smuggled answers."""
+def source_problem(
+    runner: "Runner", files: Mapping[str, bytes], leak: Callable[[str], str | None] | None = None
+) -> str | None:
+    """Why a tree may not be run at all: not a harness, outside the search space, or smuggled answers.
+
+    `leak` stands in for the domain's, for whom must not learn what it found.
+    """
     domain = runner.domain
-    return gate(files, base=domain.h0(), space=runner.config.search.space, check_source=check_source, leak=domain.leak)
+    return gate(
+        files,
+        base=domain.h0(),
+        space=runner.config.search.space,
+        check_source=check_source,
+        leak=leak or domain.leak,
+    )
 
 
 # --- proposals ---

@@ -22,6 +22,13 @@ TRIAL_CHARS = 3000
 """Per text of a trial's trajectory that the model reads."""
 
 
+HIDDEN = "it holds text that no harness may hold"
+"""All that a proposer learns of a hidden task that a draft names: not which one, nor of which split."""
+
+HIDDEN_LIMIT = 3
+"""Drafts of a session that may hold such text; then none is checked any more, so that nobody guesses on."""
+
+
 class RunWorkbench:
     """The bench of one iteration's session."""
 
@@ -30,12 +37,20 @@ class RunWorkbench:
         self.cycle = cycle
         self.iteration = iteration
         self.key = f"c{cycle:03d}/harness/i{iteration:02d}"
+        self._hidden = 0
 
     def check(self, files: Mapping[str, bytes]) -> str | None:
-        """The gates that run nothing."""
+        """The gates that run nothing, without what they know of hidden tasks."""
         from whale.alternation.search_step import source_problem
 
-        return source_problem(self.runner, files)
+        if self._hidden >= HIDDEN_LIMIT:
+            return f"{HIDDEN_LIMIT} drafts of this session held text that no harness may hold: no draft is checked now"
+        reason = source_problem(self.runner, files, leak=self._leak)
+        self._hidden += bool(reason and reason.endswith(HIDDEN))
+        return reason
+
+    def _leak(self, text: str) -> str | None:
+        return HIDDEN if self.runner.domain.leak(text) else None
 
     def training_tasks(self) -> Sequence[str]:
         """The tasks of D_weight, from a place that depends on the iteration."""
