@@ -48,6 +48,11 @@ class Twisted(SimpleDomain):
             splits["test"] = (*splits["test"], splits["test"][0])
         if self.fault == "json":
             splits["test"] = (*splits["test"], Task("odd", {"question": "set"}, {"answer": {1, 2}}))
+        if self.fault == "open":
+            splits = {
+                split: [replace(task, public={**task.public, "solution": task.private["answer"]}) for task in tasks]
+                for split, tasks in splits.items()
+            }
         return splits
 
     def fingerprint(self) -> str:
@@ -70,9 +75,6 @@ class Twisted(SimpleDomain):
     def leak(self, text: str) -> str | None:
         return None if self.fault == "blind" else "always" if self.fault == "jumpy" else super().leak(text)
 
-    def answer_in(self, task: Task, text: str) -> bool:
-        return self.fault == "open" or super().answer_in(task, text)
-
     def h0(self) -> Mapping[str, bytes]:
         return {"harness.py": b"import os"} if self.fault == "harness" else super().h0()
 
@@ -84,14 +86,14 @@ class Twisted(SimpleDomain):
         ("json", "are JSON"), ("fingerprint", "fingerprint"), ("raises", "judges any text"),
         ("distance", "the verifier judges any text, the same way each time, in bounded time"),
         ("large", "judges any text"), ("random", "judges any text"), ("lenient", "noise does not pass"),
-        ("blind", "hidden question"), ("jumpy", "hidden question"), ("open", "give the answers away"),
+        ("blind", "hidden question"), ("jumpy", "hidden question"), ("open", "no public field is the answer"),
         ("harness", "h0 is a valid harness"),
     ],
 )  # fmt: skip
 def test_each_fault_is_found(fault: str, rule: str) -> None:
     def twisted() -> Twisted:
         good = make()
-        domain = Twisted(good.name, good.tasks, good.hidden, None, 1.0, good.harness)
+        domain = Twisted(good.name, good.tasks, good.whole, None, 1.0, good.harness)
         domain.fault = fault
         return domain
 
@@ -123,7 +125,7 @@ def test_a_broken_domain_exits_1_and_names_the_rule(whale: WhaleProcess, tmp_pat
     done = whale("domains", "check", "bad.py:create", "--fast", check=False)
     assert done.returncode == 1
     assert "FAIL  the verifier judges any text" in done.stdout
-    assert "2 of 10 rules do not hold" in done.stderr
+    assert "rules do not hold" in done.stderr
     assert whale("domains", "check", "nope", check=False).returncode == 2
 
 

@@ -23,6 +23,7 @@ def plan(
     quiet: bool,
 ) -> None:
     """Count, take or measure rates, multiply."""
+    from whale.domains.apart import judged_apart
     from whale.domains.registry import load_domain
     from whale.plan.amounts import amounts
     from whale.plan.estimate import estimate, parameters
@@ -30,7 +31,7 @@ def plan(
     from whale.rollout.models import resolve_model
 
     config = load_config(config_file, overrides)
-    domain = load_domain(config.domain, config.domain_options)
+    domain = judged_apart(load_domain(config.domain, config.domain_options), config.domain, config.domain_options)
     splits = {str(split): len(tasks) for split, tasks in domain.splits().items()}
     most, least = amounts(config, splits), amounts(config, splits, earliest=True)
     model = resolve_model(config.model)

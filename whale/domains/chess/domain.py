@@ -1,5 +1,6 @@
 """Chess as a domain: splits of a puzzle database, the environment's tools, the verifier, h0."""
 
+import dataclasses
 import hashlib
 import heapq
 import json
@@ -19,7 +20,7 @@ from whale.domains.chess.report import UCI, chance_shown, no_skill
 from whale.domains.chess.splits import draw, split_of, without_duplicates
 from whale.domains.tree import read_tree
 from whale.errors import UsageError
-from whale.rollout.types import Completion, Trajectory
+from whale.rollout.types import Action, Completion, Trajectory
 
 VERIFIER_VERSION = "chess-line-1"
 """Part of the fingerprint: another rule of the game is another domain."""
@@ -136,6 +137,13 @@ class ChessDomain:
     def verify(self, task: Task, completion: Completion) -> Verdict:
         """The whole line or nothing; see `verifier.verify`."""
         return verifier.verify(self.puzzle(task), completion)
+
+    def references(self, task: Task) -> Sequence[Completion]:
+        """The line, its moves played one after the other and the last one as the answer."""
+        own = self.puzzle(task).line[::2]
+        replies = [Completion("", f"<move>{move}</move>", turn) for turn, move in enumerate(own)]
+        *before, last = replies
+        return [dataclasses.replace(last, actions=tuple(Action(verifier.PLAY, reply) for reply in before))]
 
     def answer_in(self, task: Task, text: str) -> bool:
         """Whether a text singles a right move out: it names one, and few other legal moves of that position.

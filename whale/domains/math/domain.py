@@ -151,6 +151,10 @@ class MathDomain:
             return verify_strict(answer, completion)
         return verify_equivalent(answer, completion, self._equivalence)
 
+    def references(self, task: Task) -> Sequence[Completion]:
+        """The right answer in its box."""
+        return [Completion("", f"\\boxed{{{task.private['answer']}}}")]
+
     def answer_in(self, task: Task, text: str) -> bool:
         """Whether the answer stands in the text as a number of its own; see `verifier.contains_answer`."""
         return contains_answer(task.private["answer"], text)

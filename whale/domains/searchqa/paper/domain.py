@@ -170,6 +170,10 @@ class PaperSearchQA:
         }
         return Verdict(float(found.correct), metrics)
 
+    def references(self, task: Task) -> Sequence[Completion]:
+        """Each right answer in its tag; none of them needs the judge."""
+        return [Completion("", f"<answer>{answer}</answer>") for answer in task.private["answers"]]
+
     def answer_in(self, task: Task, text: str) -> bool:
         """Whether an answer stands in the text at word borders."""
         return contains(task.private["answers"], text)
