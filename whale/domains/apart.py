@@ -23,7 +23,7 @@ from whale.domains.base import VERIFY_SECONDS, Domain, Task, Verdict
 from whale.domains.registry import BUILT_IN, load_domain
 from whale.domains.simple import SimpleDomain
 from whale.domains.source import blame, traceback_of
-from whale.domains.watched import die_with_parent, end_group
+from whale.domains.watched import die_with_parent, end_group, print_to_stderr
 from whale.errors import WhaleError
 from whale.rollout.errors import VerifierFault
 from whale.rollout.types import Action, Completion
@@ -73,7 +73,7 @@ class JudgedApart:
             shown = completion.sampled[-_SHOWN:]
             raise VerifierFault(
                 f"{self._domain.name}: the verifier {how or f'did not end within {self._seconds:g} s'} on the task "
-                f"{task.id}, answer {shown!r}; nothing of this micro-batch counts"
+                f"{task.id}, answer {shown!r}; nothing of this micro-batch counts, `whale resume` samples it again"
             )
         _raise_fault(answer)
         return Verdict(answer["reward"], answer["metrics"])
@@ -181,7 +181,7 @@ def main() -> None:
     die_with_parent(int(sys.argv[1]))
     questions, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)  # what the user's code prints is no answer
+    print_to_stderr()  # what the user's code prints is no answer
     origin = json.loads(questions.readline())
     try:
         domain = load_domain(origin["name"], origin["options"])

@@ -88,6 +88,7 @@ def qa_domain(
         threshold=threshold,
         compare=compare,
         verify_seconds=verify_seconds,
+        code=code_facts([verify, *(tool for _, tool in sorted((tools or {}).items()))]),
         harness=h0 or default_harness(instruction, split_rows["weight"][:EXAMPLES]),
         tool_functions=dict(tools or {}),
     )
@@ -107,6 +108,8 @@ class SimpleDomain:
     tool_functions: Mapping[str, ToolFunction] = field(default_factory=dict)
     compare: str = "plain"
     verify_seconds: float = VERIFY_SECONDS
+    code: Sequence[Any] = ()
+    """What decides the verifier's and the tools' doing, as it was when they were loaded; see `code_facts`."""
 
     def splits(self) -> Mapping[Split, Sequence[Task]]:
         """The four splits."""
@@ -118,7 +121,7 @@ class SimpleDomain:
             "name": self.name,
             "threshold": self.threshold,
             "compare": [self.compare, VERSION],
-            "code": code_facts([self.verify_row, *(tool for _, tool in sorted(self.tool_functions.items()))]),
+            "code": self.code,
             "tools": sorted(self.tool_functions),
             "splits": {split: [asdict(task) for task in tasks] for split, tasks in sorted(self.tasks.items())},
         }

@@ -6,9 +6,11 @@ may take; where nothing more is heard of it in time, it is killed, with all proc
 
 import contextlib
 import ctypes
+import io
 import multiprocessing
 import os
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -97,7 +99,7 @@ def _listen(connection: Connection, process: BaseProcess) -> Iterator[T | Lost]:
 def _carry_out(work: Work[T], connection: Connection) -> None:
     os.setsid()  # its own group, so that what it starts ends with it; and Ctrl-C is its parent's to handle
     die_with_parent(os.getppid())
-    os.dup2(2, 1)  # what the user's code prints is no data of ours
+    print_to_stderr()  # what the user's code prints is no data of ours
     try:
         for item in work(lambda what, seconds: connection.send(_Step(what, seconds))):
             connection.send(_Item(item))
@@ -111,6 +113,14 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def print_to_stderr() -> None:
+    """Send what this process prints to stderr; no character can fail there."""
+    os.dup2(2, 1)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def end_group(pid: int | None) -> None:
