@@ -6,10 +6,10 @@ import importlib.util
 import sys
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any, cast
 
 from whale.domains.base import Domain
+from whale.domains.places import place
 from whale.domains.source import blame, traceback_of
 from whale.errors import UsageError, WhaleError
 
@@ -79,7 +79,7 @@ def _plugged_in() -> dict[str, EntryPoint]:
 
 def _from_file(name: str) -> Any:
     location, _, attribute = name.rpartition(":")
-    path = Path(location).expanduser().resolve()
+    path = place(location, f"domain {name!r}").resolve()
     try:
         path.open("rb").close()
     except FileNotFoundError:
