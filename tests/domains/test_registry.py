@@ -121,7 +121,7 @@ def test_a_place_where_nobody_may_look_is_one_line(tmp_path: Path, monkeypatch: 
     for member in ("stat", "open"):
         with monkeypatch.context() as patched:
             patched.setattr(Path, member, refuse)
-            with pytest.raises(UsageError, match="own.py.* cannot be read: Permission denied"):
+            with pytest.raises(UsageError, match=r"own.py.* cannot be read: Permission denied"):
                 load_domain(f"{tmp_path}/own.py:create")
     for named in ("x" * 5000, "~nobody-of-this-name/own", "a\0b"):
         with pytest.raises(UsageError, match="cannot be read"):
