@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.rollout.scripted import LIMITS, SAMPLING, ByteChat, ScriptedEngine
+from tests.rollout.scripted import LIMITS, ByteChat, ScriptedEngine
 from whale.domains.base import Domain
 from whale.domains.check import check_domain
 from whale.domains.registry import load_domain
-from whale.rollout.episodes import run_micro_batch
+from whale.rollout.episodes import Sampling, run_micro_batch
 from whale.rollout.sandbox.host import HarnessWorker
 from whale.rollout.sandbox.probe import best_tier
 from whale.rollout.types import Completion, EpisodeSpec, GenerateRequest, Trajectory
@@ -36,12 +36,12 @@ def rollout(domain: Domain, item: str) -> Trajectory:
         if prompt.endswith("<item>"):
             asked = task.public["question"].removeprefix("How much is the ").removesuffix("?")
             return f"{item or asked}</item>"
-        return re.findall(r"The tool says: (\w+)", prompt)[-1] + "</answer>"
+        return re.findall(r"The tool says: (\d+|[a-z]+)", prompt)[-1] + "</answer>"
 
     with HarnessWorker(domain.h0(), best_tier(), LIMITS) as worker:
         (trajectory,) = run_micro_batch(
             ScriptedEngine(say), ByteChat(), worker.files, {task.id: task}, [EpisodeSpec(task.id, 0, 1)], domain,
-            SAMPLING, worker.limits, worker,
+            Sampling(), worker.limits, worker,
         )  # fmt: skip
     return trajectory
 

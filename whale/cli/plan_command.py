@@ -76,6 +76,9 @@ def _print(name: str, plan: Plan) -> None:
     if rates.seconds_per_rollout is not None:
         trained = f", {rates.seconds_per_kept:.3g} s a trained one" if rates.seconds_per_kept is not None else ""
         print_text(f"rates: {rates.seconds_per_rollout:.3g} s a rollout{trained}; {rates.source or 'as given'}")
+    if rates.passed is not None:
+        hint = "" if rates.passed else ": RSFT trains on what passes, so no update would be made (docs/domains/own.md)"
+        print_text(f"passed: {100 * rates.passed:.1f} % of the training rollouts that were measured{hint}")
     for line in plan.unknown:
         print_text(f"not known: {line}" if not line.startswith("proposer:") else line)
 
