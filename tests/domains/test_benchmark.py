@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.domains import main
-from tests.cli.test_events_commands import RUN_V1
 from tests.runs import WhaleProcess, toy_model, whale_here  # noqa: F401 - fixtures
+from tests.stored_logs import RUN_V1
 
 
 def test_a_run_without_its_weights_is_one_clear_line(

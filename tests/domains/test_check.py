@@ -166,7 +166,7 @@ def test_a_choice_among_options_or_a_text_to_copy_from_gives_nothing_away() -> N
     letters = [
         {"question": f"Write word{chr(97 + n)} in capital letters.", "answer": f"WORD{chr(65 + n)}"} for n in range(26)
     ]
-    exact = {"verify": lambda row, text: text == row["answer"]}
+    exact: dict[str, Any] = {"verify": lambda row, text: text == row["answer"]}
     assert broken_rules(lambda: qa_domain("d", letters)) == []
     assert broken_rules(lambda: qa_domain("d", letters, **exact)) == []
     capitals = [{**row, "question": row["answer"].lower()} for row in letters]

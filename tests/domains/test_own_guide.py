@@ -36,7 +36,7 @@ def rollout(domain: Domain, item: str) -> Trajectory:
         if prompt.endswith("<item>"):
             asked = task.public["question"].removeprefix("How much is the ").removesuffix("?")
             return f"{item or asked}</item>"
-        return re.findall(r"The tool says: (\d+|[a-z]+)", prompt)[-1] + "</answer>"
+        return str(re.findall(r"The tool says: (\d+|[a-z]+)", prompt)[-1]) + "</answer>"
 
     with HarnessWorker(domain.h0(), best_tier(), LIMITS) as worker:
         (trajectory,) = run_micro_batch(

@@ -61,22 +61,22 @@ class PaperOptions:
 
     def __post_init__(self) -> None:
         """Reject what cannot work; raises UsageError."""
-        for name in SPLITS:
-            size = getattr(self, name)
-            if (size is None and name in ("weight", "test")) or (
+        for split in SPLITS:
+            size = getattr(self, split)
+            if (size is None and split in ("weight", "test")) or (
                 isinstance(size, int) and not isinstance(size, bool) and size > 0
             ):
                 continue
-            raise UsageError(f"searchqa: {name} must be a whole number above 0, not {size!r}")
+            raise UsageError(f"searchqa: {split} must be a whole number above 0, not {size!r}")
         for name in ("source", "url", "corpus", "index", "encoder", "device"):
             if not isinstance(getattr(self, name), str):
                 raise UsageError(f"searchqa: {name} must be a text, not {getattr(self, name)!r}")
         for name in ("source", "encoder", "device"):
             if not getattr(self, name).strip():
-                raise UsageError(f"searchqa: {name} is empty; leave it out for {getattr(PaperOptions, name, '')!r}")
-        for name in ("seed", "retries"):
+                raise UsageError(f"searchqa: {name} is empty; leave it out for the default")
+        for name, least in (("seed", None), ("retries", 0)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or (name == "retries" and value < 0):
+            if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
                 raise UsageError(f"searchqa: {name} must be a whole number, not {value!r}")
         seconds = self.timeout
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
