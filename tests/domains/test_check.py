@@ -158,6 +158,9 @@ def test_a_verifier_that_refuses_the_answers_of_its_own_data_is_found_with_a_cou
     first = next(task for split in SPLITS for task in strict().splits()[split] if int(task.private["answer"]) % 4)
     assert first.id in found.detail and f"<answer>{first.private['answer']}</answer>" in found.detail
     assert finding_of(REFERENCES, make).detail == "40 tasks"
+    raising = qa_domain("d", rows(), verify=lambda row, text: 1 / (int(text) - int(row["answer"])))
+    found = finding_of(REFERENCES, lambda: raising)
+    assert found.detail.startswith("40 of 40 tasks fail") and "ZeroDivisionError" in found.detail
     aliases = [{**row, "answer": [row["answer"], "</answer>"]} for row in rows()]
     assert not finding_of(REFERENCES, lambda: qa_domain("d", aliases)).holds
 

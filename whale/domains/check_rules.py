@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whale.domains.base import SPLITS, VERIFY_SECONDS, Domain, Split, Task, Verdict
+from whale.domains.odd_texts import FORMS, NOISE_TEXTS, PLAIN_TEXTS
 from whale.domains.source import blame
 from whale.domains.watched import Watch
 from whale.harness.validation import check_source
@@ -22,32 +23,6 @@ REFERENCE_SECONDS = 60.0
 """After this, no further reference answer is tried."""
 H0_SECONDS = 300.0
 """What h0 may take on one task of each split."""
-MEGABYTE = 1_000_000
-_NOISE = (
-    "",
-    " \n\t",
-    "I do not know.",
-    "\x00\ud800\u202e\N{COMBINING ACUTE ACCENT}",
-    "<answer>" * 999,
-    "</answer>" * 999,
-    "<answer></answer>",
-    "<answer><answer>no answer</answer></answer>",
-    "\\boxed{" * 999,
-    "\\boxed{}" * 999,
-    "٤٢ ４２ ½ 50% 1,000 1e400 NaN -inf",
-    "0" * MEGABYTE,
-    "<" * MEGABYTE,
-    "{" * MEGABYTE,
-    " ".join("abcdefg") * (MEGABYTE // 13),
-)
-_FORMS = ("<answer>{}</answer>", "\\boxed{{{}}}")
-"""How answers are given."""
-_PLAIN = tuple(
-    form.format(text)
-    for text in ("1000", "-1", "0.5", "nan", "inf", "x", "Paris", "a" * 5000, "(" * 500)
-    for form in _FORMS
-)
-"""Answers as a model gives them, right or wrong: what they score may not leave 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +49,13 @@ class Subject:
         seconds = float(getattr(self.domain, "verify_seconds", VERIFY_SECONDS))
         self.watch(f"verify, on the task {task.id}, text {completion.sampled[:40]!r}", seconds)
         return self.domain.verify(task, completion)
+
+    def passes(self, task: Task, completion: Completion) -> bool:
+        """Whether a completion passes; one that the verifier raises on, which another rule finds, does not."""
+        try:
+            return self.verify(task, completion).reward >= 1
+        except Exception:
+            return False
 
     def tasks(self) -> list[Task]:
         """All tasks."""
@@ -175,13 +157,24 @@ def _references_pass(subject: Subject) -> Finding:
             break
         tried += 1
         for completion in references(task):
-            verdict = subject.verify(task, completion)
-            if verdict.reward < 1:
+            problem = _refused(subject, task, completion)
+            if problem:
                 shown = completion.sampled if len(completion.sampled) < 200 else f"{completion.sampled[:200]}..."
-                failing.append(f"the first is {task.id}, {_excerpt(task)}: {shown!r} gets {verdict.reward:g}")
+                failing.append(f"the first is {task.id}, {_excerpt(task)}: {shown!r} {problem}")
                 break
     count = f"{tried} tasks" if tried == len(tasks) else f"{tried} of {len(tasks)} tasks, all that there was time for"
     return Finding(REFERENCES, not failing, f"{len(failing)} of {count} fail; {failing[0]}" if failing else count)
+
+
+def _refused(subject: Subject, task: Task, completion: Completion) -> str:
+    """What happens to a completion that does not pass; nothing for one that does."""
+    try:
+        reward = subject.verify(task, completion).reward
+    except VerifierFault as fault:
+        return f"has no verdict: {fault}"
+    except Exception as error:
+        return f"has no verdict: {blame(error)}"
+    return "" if reward >= 1 else f"gets {reward:g}"
 
 
 def _excerpt(task: Task) -> str:
@@ -191,7 +184,7 @@ def _excerpt(task: Task) -> str:
 
 def _noise_does_not_pass(subject: Subject) -> Finding:
     for task, completion in _texts(subject, plain=False):
-        if subject.verify(task, completion).reward >= 1:
+        if subject.passes(task, completion):
             return Finding(NOISE, False, f"task {task.id} passes {completion.sampled[:40]!r}")
     return Finding(NOISE, True)
 
@@ -200,7 +193,7 @@ def _texts(subject: Subject, *, plain: bool) -> Iterator[tuple[Task, Completion]
     for split in SPLITS:
         task = subject.splits[split][0]
         question = json.dumps(dict(task.public), ensure_ascii=False)
-        for text in (*_NOISE, question, *(_PLAIN if plain else ())):
+        for text in (*NOISE_TEXTS, question, *(PLAIN_TEXTS if plain else ())):
             yield task, Completion("", text)
         yield task, Completion(question, "")
 
@@ -213,7 +206,7 @@ def _answers_are_hidden(subject: Subject) -> Finding:
     passed: Counter[str] = Counter()
     for task in tasks:
         for name, text in _fields(task.public):
-            passed[name] += any(subject.verify(task, Completion("", form.format(text))).reward >= 1 for form in _FORMS)
+            passed[name] += any(subject.passes(task, Completion("", form.format(text))) for form in FORMS)
     name, count = max(passed.items(), key=lambda item: item[1], default=("", 0))
     if 2 * count > len(tasks):
         return Finding(HIDDEN, False, f"{name!r}, given as the answer, passes {count} of {len(tasks)} tasks looked at")
