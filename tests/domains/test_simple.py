@@ -44,6 +44,19 @@ def test_every_row_is_in_one_split_and_rows_with_a_key_stay_together(count: int,
     assert all(owner[n] == owner[n - n % together] for n in range(count))
 
 
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ({"compare": "exact"}, "compare must be plain or squad"), ({"threshold": 0}, "threshold must be above 0"),
+        ({"threshold": "1"}, "threshold must be above 0"), ({"verify_seconds": 0}, "verify_seconds must be a number"),
+        ({"verify_seconds": "9"}, "verify_seconds must be a number"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_cannot_be_is_one_clear_line(setting: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        qa_domain("d", rows(), **setting)
+
+
 def test_the_order_of_the_rows_decides_nothing() -> None:
     assert qa_domain("d", rows()).fingerprint() == qa_domain("d", rows()[::-1]).fingerprint()
     assert qa_domain("d", rows()).fingerprint() != qa_domain("e", rows()).fingerprint()

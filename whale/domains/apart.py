@@ -24,7 +24,7 @@ from whale.domains.registry import BUILT_IN, load_domain
 from whale.domains.simple import SimpleDomain
 from whale.domains.source import blame, traceback_of
 from whale.domains.watched import die_with_parent, end_group, print_to_stderr
-from whale.errors import WhaleError
+from whale.errors import UsageError, WhaleError
 from whale.rollout.errors import VerifierFault
 from whale.rollout.types import Action, Completion
 
@@ -67,7 +67,12 @@ class JudgedApart:
     def verify(self, task: Task, completion: Completion) -> Verdict:
         """The domain's verdict. Raises VerifierFault, in one line, where there is none."""
         process = self._running()
-        answer = self._ask(process, {"task": task.id, "completion": dataclasses.asdict(completion)}, self._seconds)
+        question = {"task": task.id, "completion": dataclasses.asdict(completion)}
+        try:
+            answer = self._ask(process, question, self._seconds)
+        except BaseException:
+            self._end()  # an interrupted question's answer must not be taken for the next one's
+            raise
         if answer is None:
             how = self._end()
             shown = completion.sampled[-_SHOWN:]
@@ -95,7 +100,9 @@ class JudgedApart:
                 raise VerifierFault(
                     f"{self._domain.name}: loading it for its verifier {how or f'took more than {START_SECONDS:g} s'}"
                 )
-            _raise_fault(ready)
+            if "fault" in ready:
+                self._end()
+                _raise_fault(ready)
             if ready["fingerprint"] != self._domain.fingerprint():
                 self._end()
                 raise VerifierFault(
@@ -136,8 +143,11 @@ class JudgedApart:
 
 
 def verify_seconds(domain: Domain) -> float:
-    """What one of its verdicts may take."""
-    return float(getattr(domain, "verify_seconds", VERIFY_SECONDS))
+    """What one of its verdicts may take. Raises UsageError for what is no number above 0."""
+    seconds = getattr(domain, "verify_seconds", VERIFY_SECONDS)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
+        raise UsageError(f"{domain.name}: verify_seconds must be a number above 0, not {seconds!r}")
+    return float(seconds)
 
 
 def _raise_fault(answer: Mapping[str, Any]) -> None:
@@ -192,6 +202,8 @@ def main() -> None:
     except BaseException as error:
         ready = {"fault": f"domain {origin['name']!r}: {blame(error)}", "details": traceback_of(error)}
     print(json.dumps(ready), file=answers, flush=True)
+    if "fault" in ready:
+        return
     for line in questions:
         question = json.loads(line)
         found = judge(domain, tasks[question["task"]], completion_from(question["completion"]))

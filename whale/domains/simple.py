@@ -72,9 +72,9 @@ def qa_domain(
             raise UsageError(f"{name}: unknown option {key!r}; known: {', '.join(SPLITS)}")
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise UsageError(f"{name}: {key} must be a whole number above 0, not {size!r}")
-    if not 0 < threshold <= 1:
+    if not isinstance(threshold, int | float) or not 0 < threshold <= 1:
         raise UsageError(f"{name}: threshold must be above 0 and at most 1, not {threshold!r}")
-    if not 0 < verify_seconds < float("inf"):
+    if not isinstance(verify_seconds, int | float) or not 0 < verify_seconds < float("inf"):
         raise UsageError(f"{name}: verify_seconds must be a number above 0, not {verify_seconds!r}")
     if compare not in COMPARISONS:
         raise UsageError(f"{name}: compare must be {' or '.join(COMPARISONS)}, not {compare!r}")
