@@ -20,7 +20,8 @@ def run_domain(folder: RunFolder, config: Config) -> Domain:
 
 def config_domain(config: Config) -> Domain:
     """The domain of a config that may have been a run's. Raises UsageError where it cannot be loaded."""
-    with contextlib.chdir(config.started_in) if Path(config.started_in).is_dir() else contextlib.nullcontext():
+    place = config.started_in or "."
+    with contextlib.chdir(place) if Path(place).is_dir() else contextlib.nullcontext():
         return load_domain(config.domain, config.domain_options)
 
 
