@@ -18,9 +18,11 @@ from typing import Any
 
 from whale.alternation.units import derive_seed
 from whale.config import apply_overrides
+from whale.domains.apart import judged_apart
 from whale.domains.base import Domain, Task
 from whale.domains.groups import GroupFigures, by_group
 from whale.domains.registry import load_domain
+from whale.errors import WhaleError
 from whale.rollout.episodes import Limits, Sampling, run_micro_batch
 from whale.rollout.models import EMBEDDED, resolve_model
 from whale.rollout.sandbox.host import start_worker
@@ -34,8 +36,15 @@ COLUMNS = ("harness", "group", "n", "success", "95 % interval", "format", "trunc
 
 
 def main() -> None:
-    options = arguments()
-    domain = load_domain(options.domain, apply_overrides({}, options.set))
+    try:
+        measure(arguments())
+    except WhaleError as error:
+        raise SystemExit(f"domains.py: {error}") from None
+
+
+def measure(options: argparse.Namespace) -> None:
+    given = apply_overrides({}, options.set)
+    domain = judged_apart(load_domain(options.domain, given), options.domain, given)
     tasks = list(domain.splits()[options.split])[: options.tasks]
     tier = best_tier(allow_unsandboxed=options.allow_unsandboxed)
     engine = load_engine(options)
@@ -96,10 +105,17 @@ def load_engine(options: argparse.Namespace) -> TransformersEngine:
         from whale.weights.checkpoints import CheckpointStore
 
         folder = RunFolder.find(options.run)
-        state = folder.state()
+        state, store = folder.state(), CheckpointStore(folder.checkpoints)
         if state.weights != state.model:
-            weights = CheckpointStore(folder.checkpoints).weights_of(state.checkpoint)
-            engine.update_weights(weights, state.weights)
+            holding = [c.checkpoint for c in state.checkpoints.values() if c.weights == state.weights]
+            kept = [checkpoint for checkpoint in holding if store.exists(checkpoint)]
+            if not kept:
+                raise WhaleError(
+                    f"{folder.name}: no checkpoint in {folder.checkpoints} has its weights {state.weights[:12]}; an "
+                    "imported run has none, and one inside a phase may have an older one: name the run that it was "
+                    "exported from, or resume it to the end of the phase"
+                )
+            engine.update_weights(store.weights_of(kept[-1]), state.weights)
     return engine
 
 

@@ -216,6 +216,8 @@ class Config(Table, frozen=True, kw_only=True):
     events: EventsConfig = EventsConfig()
     hooks: HooksConfig = HooksConfig()
     track: TrackConfig = TrackConfig()
+    started_in: str = ""
+    """The folder from which the config names files; written when a run is made. No part of the experiment, as above."""
 
     @property
     def epochs(self) -> Decimal:
@@ -263,8 +265,8 @@ _AT_LEAST: dict[str, float] = {
 }
 
 
-AROUND = ("events", "hooks", "track")
-"""Tables that stand in whale.toml only: they are around the experiment, and may be changed between two runners."""
+AROUND = ("events", "hooks", "track", "started_in")
+"""What stands in whale.toml only: they are around the experiment, and may be changed between two runners."""
 
 
 def load_config(path: Path, overrides: list[str] | None = None) -> Config:

@@ -34,6 +34,8 @@ def test_the_domain_is_found_by_its_name_and_has_the_sizes_asked_for() -> None:
     ("options", "reason"),
     [
         ({"sise": "paper"}, "unknown option 'sise'; known: size"),
+        ({"levels": [True]}, "levels must be some of"),
+        ({"levels": [1.0]}, "levels must be some of"),
         ({"size": "huge"}, "size must be embedded or paper"),
         ({"verifier": "lenient"}, "verifier must be strict or math-verify"),
         ({"levels": []}, "levels must be some of"),

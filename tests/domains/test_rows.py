@@ -63,6 +63,11 @@ def test_the_only_data_file_of_a_folder_serves_any_split(tmp_path: Path) -> None
         (lambda folder: _text(folder / "a.jsonl", "{"), "cannot be read as rows"),
         (lambda folder: _text(folder / "a.jsonl.gz", "{"), "cannot be read as rows"),
         (lambda folder: _text(folder / "a.json", "{}"), "cannot be read as rows"),
+        (lambda folder: _text(folder / "a.json", "[1, 2]"), "a row must be an object of columns, not '1'"),
+        (lambda folder: _text(folder / "a.jsonl", '["x"]'), "a row must be an object of columns"),
+        (lambda folder: "x" * 5000, "cannot be read: File name too long"),
+        (lambda folder: "~nobody-of-this-name/x", "cannot be read: Could not determine home directory"),
+        (lambda folder: "a\0b", "cannot be read: "),
         (lambda folder: _text(folder / "a.csv", "x"), "cannot be read as rows"),
     ],
 )

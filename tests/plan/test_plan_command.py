@@ -21,6 +21,7 @@ def test_a_run_takes_what_was_planned_and_a_run_tells_the_rates_of_the_next(
     assert like["unknown"] == []
     text = whale_here("plan", str(toy_config), "--like", "toy").stdout
     assert "run toy" in text and "disk" in text
+    assert f"passed: {100 * like['rates']['passed']:.1f} % of the training rollouts" in text
 
 
 def test_a_probe_measures_and_leaves_nothing(whale_here: WhaleProcess, toy_config: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from transformers.utils import logging
 
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
+from whale.alternation.started_in import run_model
 from whale.alternation.state import State, TrainedStep
 from whale.alternation.units import MicroBatch, derive_seed
 from whale.config import Config
@@ -20,7 +21,6 @@ from whale.errors import CorruptLogError, WhaleError
 from whale.events import types as ev
 from whale.rollout.engines import ChatEngine, load_engine
 from whale.rollout.episodes import Limits, Sampling, run_micro_batch
-from whale.rollout.models import resolve_model
 from whale.rollout.parquet import decode_trajectories
 from whale.rollout.sandbox.host import HarnessWorker, start_worker
 from whale.rollout.sandbox.probe import best_tier
@@ -47,7 +47,7 @@ class Compute:
         self.domain = domain
         self.reporter = reporter
         self.checkpoints = CheckpointStore(folder.checkpoints)
-        self.model_path = resolve_model(config.model)
+        self.model_path = run_model(folder, config)
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers' bar for each load
         self.tasks: dict[str, list[Task]] = {split: list(tasks) for split, tasks in domain.splits().items()}
         self._engine: ChatEngine | None = None

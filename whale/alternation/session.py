@@ -16,10 +16,12 @@ from whale.alternation.judging import rule_of
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.alternation.runner import Runner, fold_all
+from whale.alternation.started_in import as_started
 from whale.alternation.state import State
 from whale.alternation.store_facts import notes
 from whale.artifacts import sync_folder
 from whale.config import Config, for_the_log, load_around, load_config, to_builtins
+from whale.domains.apart import judged_apart
 from whale.domains.registry import load_domain, preflight
 from whale.errors import ConflictError, UsageError, WhaleError
 from whale.events import EventLog, NewEvent
@@ -73,6 +75,7 @@ def create_folder(path: Path, config: Config) -> RunFolder:
     if path.exists() and any(entry.name != UNFINISHED_CONFIG for entry in path.iterdir()):
         raise UsageError(f"{path}: the folder is not empty and not a run; choose another --name")
     config = require_log(config, folder.name)
+    config = msgspec.structs.replace(config, started_in=config.started_in or str(Path.cwd()))
     try:
         path.mkdir(parents=True, exist_ok=True)
         write_config(folder, config)
@@ -156,15 +159,17 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
     try:
         state = fold_all(log)
         config = load_config(folder.config_file) if state.status == "new" else config_of(state)
-        rule_of(config)
-        search_space(config.search.space)
-        proposer = load_proposer(config.search.proposer, config.search.options)
-        domain = load_domain(config.domain, config.domain_options)
+        with as_started(folder):
+            rule_of(config)
+            search_space(config.search.space)
+            proposer = load_proposer(config.search.proposer, config.search.options)
+            domain = load_domain(config.domain, config.domain_options)
+            domain = judged_apart(domain, config.domain, config.domain_options)
         fingerprint = domain.fingerprint()
         if state.status != "new" and fingerprint != state.data:
             raise WhaleError(
-                f"{folder.path}: the data of domain {config.domain} is not what this run began with "
-                f"(fingerprint {fingerprint[:12]}, the log says {state.data[:12]}); bring the old data back, "
+                f"{folder.path}: the data or code of domain {config.domain} is not what this run began with "
+                f"(fingerprint {fingerprint[:12]}, the log says {state.data[:12]}); bring the old one back, "
                 "or start a new run"
             )
         require_machine(folder.path, config)

@@ -35,7 +35,7 @@ def run(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except WhaleError as error:
-        return _fail(str(error), error.exit_code)
+        return _fail(f"{error}{_kept(error.details)}", error.exit_code)
     except typer.Exit as error:
         # Typer makes Exit(130) of a KeyboardInterrupt that nobody caught.
         return _fail("interrupted", 130) if error.exit_code == 130 else int(error.exit_code)
@@ -90,16 +90,22 @@ def _fail(message: str, code: int) -> int:
 
 
 def _unexpected(error: Exception) -> int:
-    path = Path(os.environ.get("WHALE_ERROR_LOG") or "whale-error.log").resolve()
-    text = "".join(traceback.format_exception(error))
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
-        where = f"; the traceback is in {path}"
-    except OSError:
-        where = f"\n{text}"
     summary = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return _fail(f"unexpected {type(error).__name__}: {summary}{where}", 1)
+    kept = _kept("".join(traceback.format_exception(error)))
+    return _fail(f"unexpected {type(error).__name__}: {summary}{kept}", 1)
+
+
+def _kept(text: str) -> str:
+    """Write a traceback into the error log; returns what the line says of it."""
+    if not text:
+        return ""
+    path = Path(os.environ.get("WHALE_ERROR_LOG") or "whale-error.log").resolve()
+    try:
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text.rstrip("\n") + "\n\n")
+    except OSError:
+        return f"\n{text}"
+    return f"; the traceback is in {path}"
 
 
 if __name__ == "__main__":

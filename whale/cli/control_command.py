@@ -61,14 +61,14 @@ def _sampler(folder: RunFolder, tree: str, files: dict[str, bytes], quiet: bool)
     from whale.alternation.compute import Compute
     from whale.alternation.decide import config_of
     from whale.alternation.progress import Silent
+    from whale.alternation.started_in import run_domain
     from whale.alternation.units import derive_seed
-    from whale.domains.registry import load_domain
     from whale.rollout.types import EpisodeSpec
 
     state = folder.state()
     config = config_of(state)
     progress = reporter(quiet) or Silent()
-    compute = Compute(config, folder, load_domain(config.domain, config.domain_options), progress)
+    compute = Compute(config, folder, run_domain(folder, config), progress)
     size = config.engine.micro_batch
 
     def run_tasks(domain: "Domain", tasks: "Sequence[Task]") -> "list[Trajectory]":

@@ -12,7 +12,6 @@ from whale.alternation.run_folder import RunFolder
 from whale.cli.output import print_json, print_table, print_text
 from whale.cli.progress import reporter
 from whale.config import Config, load_config
-from whale.domains.registry import load_domain
 
 if TYPE_CHECKING:
     from whale.diagnosis.probe import Diagnosis, Sizes
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 def diagnose(target: str, overrides: list[str], sizes: "Sizes", json: bool, quiet: bool) -> None:
     """Probe both sides in a folder that is thrown away, and say what came out."""
     from whale.alternation.progress import Silent
+    from whale.alternation.started_in import config_domain
     from whale.diagnosis.probe import diagnose as probe
     from whale.diagnosis.probe import probe_config
     from whale.diagnosis.verdict import suggestion
@@ -34,8 +34,7 @@ def diagnose(target: str, overrides: list[str], sizes: "Sizes", json: bool, quie
             config, harness, about = load_config(Path(target), overrides), None, "(θ0, h0)"
         else:
             config, harness, about = _of_run(target, overrides, place / "pair")
-        domain = load_domain(config.domain, config.domain_options)
-        splits = {str(split): len(tasks) for split, tasks in domain.splits().items()}
+        splits = {str(split): len(tasks) for split, tasks in config_domain(config).splits().items()}
         base = probe_config(config, sizes, splits["weight"], harness)
         found = probe(base, sizes, place, reporter(quiet) or Silent())
     planned = amounts(config, splits).rollouts
@@ -63,7 +62,7 @@ def _of_run(run: str, overrides: list[str], pair: Path) -> tuple[Config, Path, s
     """A run's newest evaluated pair, written to a folder to begin the probe with."""
     from whale.alternation.decide import config_of
     from whale.cli.pair_commands import harness_files
-    from whale.config import apply_overrides, config_from, to_builtins
+    from whale.config import apply_overrides, config_from, load_around, to_builtins
     from whale.pair.bundle import HARNESS, MODEL
     from whale.pair.choice import choose
     from whale.pair.export import export
@@ -74,7 +73,8 @@ def _of_run(run: str, overrides: list[str], pair: Path) -> tuple[Config, Path, s
     cycles = [e.cycle for e in results.state.evaluations if e.split == "validation"]
     chosen = choose(results, cycle=max(cycles) if cycles else None)
     export(folder, results, (0, ""), pair, chosen, harness_files(folder, chosen.tree))
-    raw = apply_overrides(to_builtins(config_of(results.state)), overrides) | {"model": str(pair / MODEL)}
+    raw = apply_overrides(to_builtins(config_of(results.state)), overrides)
+    raw |= {"model": str(pair / MODEL), "started_in": load_around(folder.config_file).started_in}
     return config_from(raw, folder.name), pair / HARNESS, f"cycle {chosen.cycle}, harness {chosen.candidate}"
 
 

@@ -23,6 +23,7 @@ def plan(
     quiet: bool,
 ) -> None:
     """Count, take or measure rates, multiply."""
+    from whale.domains.apart import judged_apart
     from whale.domains.registry import load_domain
     from whale.plan.amounts import amounts
     from whale.plan.estimate import estimate, parameters
@@ -30,7 +31,7 @@ def plan(
     from whale.rollout.models import resolve_model
 
     config = load_config(config_file, overrides)
-    domain = load_domain(config.domain, config.domain_options)
+    domain = judged_apart(load_domain(config.domain, config.domain_options), config.domain, config.domain_options)
     splits = {str(split): len(tasks) for split, tasks in domain.splits().items()}
     most, least = amounts(config, splits), amounts(config, splits, earliest=True)
     model = resolve_model(config.model)
@@ -75,6 +76,9 @@ def _print(name: str, plan: Plan) -> None:
     if rates.seconds_per_rollout is not None:
         trained = f", {rates.seconds_per_kept:.3g} s a trained one" if rates.seconds_per_kept is not None else ""
         print_text(f"rates: {rates.seconds_per_rollout:.3g} s a rollout{trained}; {rates.source or 'as given'}")
+    if rates.passed is not None:
+        hint = "" if rates.passed else ": RSFT trains on what passes, so no update would be made (docs/domains/own.md)"
+        print_text(f"passed: {100 * rates.passed:.1f} % of the training rollouts that were measured{hint}")
     for line in plan.unknown:
         print_text(f"not known: {line}" if not line.startswith("proposer:") else line)
 

@@ -130,11 +130,11 @@ def deep_replay(folder: RunFolder, state: State, recorded: list[ev.Event], probl
     """Train every step again from its recorded rollouts; each θ must come out with the digest in the log."""
     from whale.alternation.compute import Compute
     from whale.alternation.decide import config_of
-    from whale.domains.registry import load_domain
+    from whale.alternation.started_in import run_domain
     from whale.weights.rsft import Trainer
 
     config = config_of(state)
-    compute = Compute(config, folder, load_domain(config.domain, config.domain_options), progress)
+    compute = Compute(config, folder, run_domain(folder, config), progress)
     trainer = Trainer(compute.model_path, compute.trainer_config())
     batches: list[str] = []
     steps = 0

@@ -14,6 +14,9 @@ ToolFunction = Callable[..., Any]
 the harness as the tool's error; any other exception is a fault of ours. An argument that the harness passes as a
 Reply arrives as a `Completion`, with the text that the model sampled."""
 
+VERIFY_SECONDS = 30.0
+"""What one verdict may take, unless the domain says otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -38,8 +41,10 @@ class Domain(Protocol):
     """What a user brings to evolve an agent on their own problem.
 
     A domain may also have `preflight()`, called before a run pays for anything: it raises a WhaleError where a
-    service that tools or verifier need does not answer; and `verify_threads`, how many verdicts of a micro-batch
-    are asked for at the same time, where `verify` waits for such a service and may be called from threads; and
+    service that tools or verifier need does not answer; `verify_threads`, how many verdicts of a micro-batch
+    are asked for at the same time, where `verify` waits for such a service and may be called from threads;
+    `verify_seconds`, what one verdict may take (VERIFY_SECONDS by default); `references(task)`, completions that
+    give the right answer, by which `whale domains check` proves that the verifier passes them; and
     `observe(task, trajectory)`, more figures of a rollout by name, recorded with it for `whale metrics` and
     `whale report`: a pure function that never raises.
     """

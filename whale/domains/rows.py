@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from whale.domains.places import place
 from whale.errors import UsageError, WhaleError
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json")
@@ -21,11 +22,14 @@ def load_rows(source: str, split: str, *, config: str | None = None) -> list[dic
     with files of several splits must name them by it (`test.parquet`, `data/test-00000-of-00001.parquet`); its
     only data file is taken for any split. Raises UsageError or WhaleError, in one line that says what to do.
     """
-    path = Path(source).expanduser()
+    path = place(source, "rows of a data set")
     if path.is_file():
         return list(_read(path))
     if path.is_dir():
-        files = _files_of(path, split, config)
+        try:
+            files = _files_of(path, split, config)
+        except OSError as error:
+            raise UsageError(f"{path}: the folder cannot be read: {error.strerror or error}") from error
         if not files:
             raise UsageError(f"{path}: no {split} split here: looked for {split}*.parquet, .jsonl or .json")
         return [row for file in files for row in _read(file)]
@@ -82,16 +86,22 @@ def _read(path: Path) -> Iterator[dict[str, Any]]:
             rows = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(rows, list):
                 raise ValueError("it holds no list of rows")
-            yield from rows
+            yield from map(_row, rows)
         elif path.name.endswith((".jsonl", ".jsonl.gz")):
             with (
                 gzip.open(path, "rt", encoding="utf-8")
                 if path.name.endswith(".gz")
                 else path.open(encoding="utf-8") as lines
             ):
-                yield from (json.loads(line) for line in lines if line.strip())
+                yield from (_row(json.loads(line)) for line in lines if line.strip())
         else:
             raise ValueError(f"give one of {', '.join(SUFFIXES)}")
     except (OSError, ValueError, EOFError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UsageError(f"{path}: cannot be read as rows: {reason}") from error
+
+
+def _row(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"a row must be an object of columns, not {str(value)[:60]!r}")
+    return value

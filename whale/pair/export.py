@@ -12,15 +12,15 @@ import msgspec
 import whale
 from whale.alternation.decide import config_of
 from whale.alternation.run_folder import RunFolder
+from whale.alternation.started_in import as_started, run_domain, run_model
 from whale.alternation.state import State
 from whale.artifacts import sync_folder
 from whale.config import Config, for_the_log
-from whale.domains.registry import load_domain
 from whale.errors import ConflictError, CorruptLogError, UsageError, WhaleError
 from whale.pair import bundle, card, licences
 from whale.pair.choice import Pair, checkpoint_of, lineage
 from whale.report.results import Results
-from whale.rollout.models import EMBEDDED, resolve_model
+from whale.rollout.models import EMBEDDED
 
 _NOT_COPIED = frozenset({"README.md", "whale-model.json"})
 """Of a model's folder: texts on the base model, which this pair is not."""
@@ -48,15 +48,17 @@ def export(
     state = results.state
     config = config_of(state)
     checkpoint = checkpoint_of(folder, state, pair.weights)
-    model = resolve_model(config.model)
+    model = run_model(folder, config)
     _require_weights(folder, checkpoint, model, pair)
-    domain = load_domain(config.domain, config.domain_options)
+    domain = run_domain(folder, config)
     if domain.fingerprint() != state.data:
-        raise WhaleError(f"{folder.name}: the data of domain {config.domain} is not what this run began with")
+        raise WhaleError(f"{folder.name}: the data or code of domain {config.domain} is not what this run began with")
     with _complete_or_absent(target) as making:
         _write_model(making / bundle.MODEL, model, checkpoint)
         _write_tree(making / bundle.HARNESS, files)
-        domain_name = _write_domain(making / bundle.DOMAIN, config.domain)
+        with as_started(folder):
+            source = Path(config.domain.rpartition(":")[0]).expanduser().resolve()
+        domain_name = _write_domain(making / bundle.DOMAIN, config.domain, source)
         kept = _write_licences(making / bundle.LICENCES, model, config.domain)
         (making / bundle.REQUIREMENTS).write_text(requirements(config), encoding="utf-8")
         provenance = card.Provenance(
@@ -172,15 +174,13 @@ def _write_tree(target: Path, files: dict[str, bytes]) -> None:
         path.write_bytes(content)
 
 
-def _write_domain(target: Path, name: str) -> str:
+def _write_domain(target: Path, name: str, source: Path) -> str:
     """Copy the file of an own domain; returns how the record names the domain."""
     if ".py:" not in name:
         return name
-    location, _, factory = name.rpartition(":")
-    source = Path(location).expanduser()
     target.mkdir()
     shutil.copyfile(source, target / source.name)
-    return f"{source.name}:{factory}"
+    return f"{source.name}:{name.rpartition(':')[2]}"
 
 
 def _write_licences(target: Path, model: Path, domain: str) -> list[str]:

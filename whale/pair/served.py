@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whale.alternation.run_folder import RunFolder
+from whale.alternation.started_in import as_started
 from whale.alternation.state import State
 from whale.config import Config
 from whale.domains.base import Domain
@@ -32,7 +33,8 @@ class Served:
 
 def from_run(folder: RunFolder, state: State, config: Config, pair: Pair, files: Mapping[str, bytes]) -> Served:
     """A pair inside its run. Raises WhaleError if the domain's data is not the run's."""
-    domain = _domain(config, state.data, folder.name)
+    with as_started(folder):
+        domain = _domain(config, state.data, folder.name)
     return Served(folder.name, config, folder, state, domain, files, pair.tree, pair.weights)
 
 
@@ -57,7 +59,7 @@ def _domain(config: Config, data: str, where: str) -> Domain:
     domain = load_domain(config.domain, config.domain_options)
     if domain.fingerprint() != data:
         raise WhaleError(
-            f"{where}: the data of domain {config.domain} is not what the pair was evolved on "
+            f"{where}: the data or code of domain {config.domain} is not what the pair was evolved on "
             f"(fingerprint {domain.fingerprint()[:12]}, recorded {data[:12]}); install the versions it was made with"
         )
     return domain

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from whale.alternation.decide import config_of
 from whale.alternation.run_folder import RunFolder
+from whale.alternation.started_in import run_domain
 from whale.domains.base import Domain, Task
 from whale.domains.groups import ALL, GroupFigures, figures
-from whale.domains.registry import load_domain
 from whale.errors import WhaleError
 from whale.events import types as ev
 from whale.rollout.parquet import decode_trajectories
@@ -42,9 +42,9 @@ def metrics_rows(folder: RunFolder) -> list[MetricsRow]:
     if not state.evaluations:
         return []
     config = config_of(state)
-    domain = load_domain(config.domain, config.domain_options)
+    domain = run_domain(folder, config)
     if domain.fingerprint() != state.data:
-        raise WhaleError(f"{folder.name}: the data of domain {config.domain} is not what this run began with")
+        raise WhaleError(f"{folder.name}: the data or code of domain {config.domain} is not what this run began with")
     tasks = {task.id: task for tasks_of in domain.splits().values() for task in tasks_of}
     recorded = _evaluation_rollouts(folder)
     rows = []

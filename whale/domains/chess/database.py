@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from whale.domains.chess.board import after
 from whale.domains.chess.puzzle import Puzzle, positions
+from whale.domains.places import place
 from whale.errors import UsageError
 
 FIELDS = ("PuzzleId", "FEN", "Moves", "Themes", "GameUrl")
@@ -53,7 +54,7 @@ def rows_of(source: str) -> Iterator[Row]:
     if source.startswith(HUB):
         yield from _checked(_hub_rows(source.removeprefix(HUB)), source)
         return
-    path = Path(source).expanduser()
+    path = place(source, "chess: source")
     if path.is_dir():
         files = sorted(path.rglob("*.parquet"))
         if not files:
@@ -106,8 +107,7 @@ def _hub_rows(name: str) -> Iterator[Row]:
         yield from load_dataset(name, split="train", streaming=True)
     except Exception as error:  # the library raises most of Python's own kinds
         raise UsageError(
-            f"chess: cannot read {name or '(no name)'} from the hub: {_one_line(error)}; "
-            f"or take the file: curl -LO {WHERE}"
+            f"chess: cannot read {name} from the hub: {_one_line(error)}; or take the file: curl -LO {WHERE}"
         ) from error
 
 

@@ -1,8 +1,10 @@
 """Chess as a domain: splits of a puzzle database, the environment's tools, the verifier, h0."""
 
+import dataclasses
 import hashlib
 import heapq
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -12,14 +14,14 @@ from typing import Any
 from whale.domains.base import SPLITS, Split, Task, ToolFunction, Verdict
 from whale.domains.chess import environment, verifier
 from whale.domains.chess.board import colour, legal_moves, python_chess
-from whale.domains.chess.database import Filter, Row, game_of, puzzle_of, rows_of
+from whale.domains.chess.database import HUB, Filter, Row, game_of, puzzle_of, rows_of
 from whale.domains.chess.leak import LeakCheck
 from whale.domains.chess.puzzle import Puzzle, positions, right_moves
 from whale.domains.chess.report import UCI, chance_shown, no_skill
 from whale.domains.chess.splits import draw, split_of, without_duplicates
 from whale.domains.tree import read_tree
 from whale.errors import UsageError
-from whale.rollout.types import Completion, Trajectory
+from whale.rollout.types import Action, Completion, Trajectory
 
 VERIFIER_VERSION = "chess-line-1"
 """Part of the fingerprint: another rule of the game is another domain."""
@@ -53,17 +55,23 @@ class ChessOptions:
         """Reject what no database can satisfy; raises UsageError."""
         if not isinstance(self.source, str):
             raise UsageError(f"chess: source must be a path or hub:OWNER/NAME, not {self.source!r}")
+        if self.source.startswith(HUB) and not re.fullmatch(
+            r"[\w.-]+/[\w.-]+", self.source.removeprefix(HUB), re.ASCII
+        ):
+            raise UsageError(f"chess: source must name a data set of the hub as {HUB}OWNER/NAME, not {self.source!r}")
         for name in (*SPLITS, "max_plies"):
             size = getattr(self, name)
-            if size is not None and (not _whole(size) or size < 1):
+            if (size is not None or name == "max_plies") and (not _whole(size) or size < 1):
                 raise UsageError(f"chess: {name} must be a whole number of at least 1, not {size!r}")
         for name in ("min_rating", "max_rating"):
             if getattr(self, name) is not None and not _whole(getattr(self, name)):
                 raise UsageError(f"chess: {name} must be a whole number, not {getattr(self, name)!r}")
+        if (self.min_rating or 0) > (self.max_rating if self.max_rating is not None else float("inf")):
+            raise UsageError(f"chess: min_rating {self.min_rating} is above max_rating {self.max_rating}")
         if not _whole(self.seed):
             raise UsageError(f"chess: seed must be a whole number, not {self.seed!r}")
-        if not all(isinstance(theme, str) for theme in self.themes):
-            raise UsageError("chess: themes must be a list of words")
+        if not all(isinstance(theme, str) and theme.strip() for theme in self.themes):
+            raise UsageError(f"chess: themes must be a list of words, not {list(self.themes)}")
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> "ChessOptions":
@@ -136,6 +144,13 @@ class ChessDomain:
     def verify(self, task: Task, completion: Completion) -> Verdict:
         """The whole line or nothing; see `verifier.verify`."""
         return verifier.verify(self.puzzle(task), completion)
+
+    def references(self, task: Task) -> Sequence[Completion]:
+        """The line, its moves played one after the other and the last one as the answer."""
+        own = self.puzzle(task).line[::2]
+        replies = [Completion("", f"<move>{move}</move>", turn) for turn, move in enumerate(own)]
+        *before, last = replies
+        return [dataclasses.replace(last, actions=tuple(Action(verifier.PLAY, reply) for reply in before))]
 
     def answer_in(self, task: Task, text: str) -> bool:
         """Whether a text singles a right move out: it names one, and few other legal moves of that position.

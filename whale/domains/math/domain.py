@@ -75,7 +75,7 @@ class MathOptions:
                 raise UsageError(f"math: {source} must be a file, a folder or a data set's name")
             if getattr(self, source) and self.size == "embedded":
                 raise UsageError(f"math: {source} belongs to size = 'paper'")
-        if not self.levels or any(level not in LEVELS for level in self.levels):
+        if not self.levels or any(type(level) is not int or level not in LEVELS for level in self.levels):
             raise UsageError(f"math: levels must be some of {list(LEVELS)}, not {list(self.levels)}")
         if len(set(self.levels)) < len(self.levels):
             raise UsageError(f"math: levels names one twice: {list(self.levels)}")
@@ -150,6 +150,10 @@ class MathDomain:
         if self._equivalence is None:
             return verify_strict(answer, completion)
         return verify_equivalent(answer, completion, self._equivalence)
+
+    def references(self, task: Task) -> Sequence[Completion]:
+        """The right answer in its box."""
+        return [Completion("", f"\\boxed{{{task.private['answer']}}}")]
 
     def answer_in(self, task: Task, text: str) -> bool:
         """Whether the answer stands in the text as a number of its own; see `verifier.contains_answer`."""

@@ -119,6 +119,10 @@ class SearchQADomain:
         """Exact match of the answer span in normal form; see `verifier.verify`."""
         return verifier.verify(task.private["answers"], completion)
 
+    def references(self, task: Task) -> Sequence[Completion]:
+        """Each right answer in its tag."""
+        return [Completion("", f"<answer>{answer}</answer>") for answer in task.private["answers"]]
+
     def answer_in(self, task: Task, text: str) -> bool:
         """Whether an answer stands in the text at word borders; see `verifier.contains`."""
         return verifier.contains(task.private["answers"], text)

@@ -24,9 +24,12 @@ class Corpus:
         if not path.is_file():
             raise UsageError(f"{path}: no such corpus; give a file of JSON lines, one passage each")
         self.path = path
-        self._starts: Any = self._load(np)
-        self._file = path.open("rb")
-        self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            self._starts: Any = self._load(np)
+            self._file = path.open("rb")
+            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise UsageError(f"{path}: the corpus cannot be read: {error.strerror or error}") from error
 
     def __len__(self) -> int:
         """How many passages there are."""

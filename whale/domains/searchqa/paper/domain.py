@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, Literal
 
 from whale.domains.base import SPLITS, Split, Task, ToolFunction, Verdict
 from whale.domains.judge.judge import Judge
 from whale.domains.judge.options import JudgeOptions
+from whale.domains.places import place
 from whale.domains.searchqa import retrieval
 from whale.domains.searchqa.figures import retrieval_figures
 from whale.domains.searchqa.normalisation import normalise
@@ -61,22 +61,36 @@ class PaperOptions:
 
     def __post_init__(self) -> None:
         """Reject what cannot work; raises UsageError."""
-        for name in SPLITS:
-            size = getattr(self, name)
-            if (size is None and name in ("weight", "test")) or (
+        for split in SPLITS:
+            size = getattr(self, split)
+            if (size is None and split in ("weight", "test")) or (
                 isinstance(size, int) and not isinstance(size, bool) and size > 0
             ):
                 continue
-            raise UsageError(f"searchqa: {name} must be a whole number above 0, not {size!r}")
+            raise UsageError(f"searchqa: {split} must be a whole number above 0, not {size!r}")
+        for name in ("source", "url", "corpus", "index", "encoder", "device"):
+            if not isinstance(getattr(self, name), str):
+                raise UsageError(f"searchqa: {name} must be a text, not {getattr(self, name)!r}")
+        for name in ("source", "encoder", "device"):
+            if not getattr(self, name).strip():
+                raise UsageError(f"searchqa: {name} is empty; leave it out for the default")
+        for name, least in (("seed", None), ("retries", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+                raise UsageError(f"searchqa: {name} must be a whole number, not {value!r}")
+        seconds = self.timeout
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
+            raise UsageError(f"searchqa: timeout must be a number of seconds above 0, not {seconds!r}")
         if self.retrieval not in RETRIEVALS:
             raise UsageError(f"searchqa: retrieval must be {', '.join(RETRIEVALS)}, not {self.retrieval!r}")
         needed = {"remote": ("url",), "bm25": ("corpus",), "dense": ("corpus", "index")}[self.retrieval]
         for option in needed:
-            if not getattr(self, option):
+            if not getattr(self, option).strip():
                 raise UsageError(f"searchqa: retrieval = {self.retrieval!r} needs {option}")
-        unknown = sorted(set(self.test_sets) - set(TEST_SETS))
-        if unknown or not self.test_sets:
+        if not self.test_sets or any(name not in TEST_SETS for name in self.test_sets):
             raise UsageError(f"searchqa: test_sets must be some of {', '.join(TEST_SETS)}, not {list(self.test_sets)}")
+        if len(set(self.test_sets)) < len(self.test_sets):
+            raise UsageError(f"searchqa: test_sets names one twice: {list(self.test_sets)}")
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> "PaperOptions":
@@ -170,6 +184,10 @@ class PaperSearchQA:
         }
         return Verdict(float(found.correct), metrics)
 
+    def references(self, task: Task) -> Sequence[Completion]:
+        """Each right answer in its tag; none of them needs the judge."""
+        return [Completion("", f"<answer>{answer}</answer>") for answer in task.private["answers"]]
+
     def answer_in(self, task: Task, text: str) -> bool:
         """Whether an answer stands in the text at word borders."""
         return contains(task.private["answers"], text)
@@ -200,7 +218,7 @@ def make_retriever(options: PaperOptions) -> Retriever:
     """The retriever that the options name. Raises UsageError for what is missing."""
     if options.retrieval == "remote":
         return RemoteRetriever(options.url, timeout=options.timeout, retries=options.retries)
-    corpus = Corpus(Path(options.corpus).expanduser())
+    corpus = Corpus(place(options.corpus, "searchqa: corpus"))
     if options.retrieval == "bm25":
         return Bm25Retriever(corpus)
-    return DenseRetriever(corpus, Path(options.index).expanduser(), options.encoder, options.device)
+    return DenseRetriever(corpus, place(options.index, "searchqa: index"), options.encoder, options.device)
