@@ -130,21 +130,25 @@ class RolloutsRecorded(Event, frozen=True, kw_only=True):
 
 
 class StepTrained(Event, frozen=True, kw_only=True):
-    """One RSFT step: rollouts filtered, at most one pass of fine-tuning over those that passed."""
+    """One step of the weight method: of its rollouts some are kept, and θ is updated in at most one pass over these."""
+
+    schema_version: ClassVar[int] = 2
 
     cycle: int
     step: int
     rollouts: int
     passed: int
     kept: int
-    """Rollouts in S+ after the filters."""
+    """Rollouts that were trained on: RSFT's S+, GRPO's of questions whose rewards differ, after the filters."""
     dropped: dict[str, int]
-    """Passed rollouts that a filter dropped, by reason."""
+    """Rollouts that a rule of the method dropped, by reason; of RSFT's, passed ones only."""
     trained_tokens: int
-    """Sum of |I(τ)| over S+."""
+    """Sum of |I(τ)| over the rollouts kept."""
     updates: int
-    """Optimiser updates; 0 when nothing passed."""
+    """Optimiser updates; 0 when nothing was kept."""
     loss: float | None
+    metrics: dict[str, float] = {}
+    """The method's own figures, means over the trained tokens before each update; GRPO's: clipped, log_ratio."""
     weights: str
     """Digest of θ after the step."""
 

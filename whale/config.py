@@ -64,8 +64,14 @@ class LimitsConfig(Table, frozen=True, kw_only=True):
 
 
 class WeightsConfig(Table, frozen=True, kw_only=True):
-    """Online RSFT."""
+    """The weight phase: what is sampled, and how θ is updated on it."""
 
+    method: Literal["rsft", "grpo"] = "rsft"
+    """rsft raises the likelihood of rollouts that passed; grpo weighs all by how they did beside their group."""
+    clip_low: float = 0.2
+    """GRPO: a token's probability, as a multiple of that at sampling, is pushed down no further than 1 - this."""
+    clip_high: float = 0.2
+    """GRPO: and up no further than 1 + this."""
     rollouts_per_prompt: int = 8
     batch: int = 256
     """Prompts per step."""
@@ -237,6 +243,8 @@ _AT_LEAST: dict[str, float] = {
     "limits.memory_mb": 96,
     "limits.output_kb": 1,
     "limits.wall_seconds": 1,
+    "weights.clip_low": 0,
+    "weights.clip_high": 0,
     "weights.rollouts_per_prompt": 1,
     "weights.batch": 1,
     "weights.minibatch": 1,
@@ -342,6 +350,13 @@ def config_from(raw: dict[str, Any], source: str) -> Config:
             number = Decimal(-1)
         if not (number.is_finite() and number >= 0):
             raise UsageError(f"{source}: schedule.{name} = {given!r}: give a number such as 0.6")
+    if config.weights.clip_low > 1:
+        raise UsageError(f"{source}: weights.clip_low = {config.weights.clip_low}: must be a number from 0 to 1")
+    if config.weights.method == "grpo" and config.weights.rollouts_per_prompt < 2:
+        raise UsageError(
+            f'{source}: weights.method = "grpo" compares the rollouts of a question: '
+            "weights.rollouts_per_prompt must be at least 2"
+        )
     if config.evaluate.select == "test" and not config.evaluate.test_tasks:
         raise UsageError(f'{source}: evaluate.select = "test" needs evaluate.test_tasks: how many are read a cycle')
     return config

@@ -28,9 +28,9 @@ from whale.rollout.sandbox.tiers import Tier
 from whale.rollout.types import EpisodeSpec, Trajectory
 from whale.weights.checkpoints import CheckpointStore
 from whale.weights.digest import weights_digest
-from whale.weights.rsft import Trainer, TrainerConfig
-from whale.weights.samples import filter_rollouts, samples_from
+from whale.weights.method import WeightMethod, method_of
 from whale.weights.sync import check_engine, reference_logprobs
+from whale.weights.trainer import Trainer, TrainerConfig
 
 PROBE_SEQUENCES = 2
 """Recorded sequences on which engine and trainer are compared after a sync."""
@@ -48,6 +48,7 @@ class Compute:
         self.reporter = reporter
         self.checkpoints = CheckpointStore(folder.checkpoints)
         self.model_path = resolve_model(config.model)
+        self.method: WeightMethod = method_of(config.weights)
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers' bar for each load
         self.tasks: dict[str, list[Task]] = {split: list(tasks) for split, tasks in domain.splits().items()}
         self._engine: ChatEngine | None = None
@@ -191,7 +192,7 @@ class Compute:
     # --- training ---
 
     def trainer_config(self) -> TrainerConfig:
-        """RSFT's settings from the config."""
+        """The trainer's settings from the config."""
         weights, engine = self.config.weights, self.config.engine
         return TrainerConfig(
             lr=weights.learning_rate,
@@ -204,6 +205,10 @@ class Compute:
             threads=engine.threads or None,
         )
 
+    def new_trainer(self) -> Trainer:
+        """A trainer at θ0, which minimises what the config's method does."""
+        return Trainer(self.model_path, self.trainer_config(), self.method.loss)
+
     def ensure_trainer(self, state: State) -> Trainer:
         """The trainer at the state's θ and optimiser: from memory, or checkpoint plus recorded steps.
 
@@ -213,7 +218,7 @@ class Compute:
         trainer = self._trainer
         if trainer is not None and trainer.weights_digest() == state.weights:
             return trainer
-        trainer = Trainer(self.model_path, self.trainer_config())
+        trainer = self.new_trainer()
         if state.checkpoint:
             trainer.load(self.checkpoints.open(state.checkpoint))
         for step in state.untracked_steps:
@@ -228,27 +233,27 @@ class Compute:
         return trainer
 
     def train_recorded(self, trainer: Trainer, step: TrainedStep) -> ev.StepTrained:
-        """One RSFT step on recorded rollouts, and what it did."""
+        """One step of the method on recorded rollouts, and what it did."""
         trajectories = [
             trajectory
             for artifact in step.artifacts
             for trajectory in decode_trajectories(self.folder.artifacts.get(artifact))
         ]
-        settings = self.config.weights
-        kept, dropped = filter_rollouts(trajectories, mode=settings.filters)
-        samples = [samples_from(trajectory, train_turns=settings.train_turns) for trajectory in kept]
-        result = trainer.step(samples, seed=derive_seed(self.config.seed, "rsft", step.cycle, step.step))
-        self._probe = [list(sample.token_ids) for rollout in samples for sample in rollout][:PROBE_SEQUENCES]
+        chosen = self.method.select(trajectories)
+        seed = derive_seed(self.config.seed, self.method.name, step.cycle, step.step)
+        result = trainer.step(chosen.rollouts, seed=seed)
+        self._probe = [list(sample.token_ids) for samples in chosen.rollouts for sample in samples][:PROBE_SEQUENCES]
         return ev.StepTrained(
             cycle=step.cycle,
             step=step.step,
             rollouts=len(trajectories),
             passed=sum(trajectory.reward == 1 for trajectory in trajectories),
-            kept=len(kept),
-            dropped=dict(sorted(dropped.items())),
+            kept=len(chosen.rollouts),
+            dropped=dict(sorted(chosen.dropped.items())),
             trained_tokens=result.trained_tokens,
             updates=result.updates,
             loss=result.loss,
+            metrics=dict(result.metrics),
             weights=trainer.weights_digest(),
         )
 

@@ -71,7 +71,7 @@ class RunBatch:
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """One RSFT step on the recorded rollouts."""
+    """One step of the weight method on the recorded rollouts."""
 
     cycle: int
     step: int

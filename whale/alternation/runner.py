@@ -310,6 +310,7 @@ class Runner:
             seconds=round(time.monotonic() - started, 3),
         )
         loss = "no update" if event.loss is None else f"loss {event.loss:.4f}"
+        loss += "".join(f", {name} {value:.3g}" for name, value in event.metrics.items())
         dropped = ", ".join(f"{count} {reason}" for reason, count in event.dropped.items() if count)
         self.reporter.advance(1, loss)
         self.reporter.end()

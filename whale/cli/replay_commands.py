@@ -131,11 +131,10 @@ def deep_replay(folder: RunFolder, state: State, recorded: list[ev.Event], probl
     from whale.alternation.compute import Compute
     from whale.alternation.decide import config_of
     from whale.domains.registry import load_domain
-    from whale.weights.rsft import Trainer
 
     config = config_of(state)
     compute = Compute(config, folder, load_domain(config.domain, config.domain_options), progress)
-    trainer = Trainer(compute.model_path, compute.trainer_config())
+    trainer = compute.new_trainer()
     batches: list[str] = []
     steps = 0
     progress.begin("training again", sum(isinstance(e, ev.StepTrained) for e in recorded))

@@ -32,7 +32,7 @@ class Amounts:
     evaluate: int = 0
     test: int = 0
     steps: int = 0
-    """RSFT steps."""
+    """Steps of weight phases."""
     rounds: int = 0
     """Proposal rounds: sessions, where the proposer is a model."""
     checkpoints: int = 0
