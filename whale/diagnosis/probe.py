@@ -1,4 +1,4 @@
-"""Run a probe: a base that is measured, a short RSFT from it, and a fork of it with a short harness search.
+"""Run a probe: a base that is measured, a short training from it, and a fork of it with a short harness search.
 
 All of it are ordinary runs, by the same runner and the one rollout path, in a folder that is thrown away; nothing
 of the user's run changes.

@@ -91,7 +91,8 @@ def advantages(trajectories: Sequence[Trajectory]) -> list[float | None]:
 
 def _scale(rewards: Sequence[float]) -> tuple[float, float] | None:
     """Mean and standard deviation, both independent of the order; None if there is no spread."""
-    if min(rewards) == max(rewards):
+    if min(rewards) == max(rewards):  # asked first: the mean of equal numbers may be off by a rounding
         return None
     mean = fsum(rewards) / len(rewards)
-    return mean, sqrt(fsum((reward - mean) ** 2 for reward in rewards) / len(rewards))
+    std = sqrt(fsum((reward - mean) ** 2 for reward in rewards) / len(rewards))
+    return (mean, std) if std else None

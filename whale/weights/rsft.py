@@ -25,7 +25,7 @@ class RSFT:
     def select(self, trajectories: Sequence[Trajectory]) -> Selection:
         """Return S+, and how many passed rollouts a filter dropped."""
         kept, dropped = filter_rollouts(trajectories, self.filters)
-        return Selection([samples_from(trajectory, self.train_turns) for trajectory in kept], {**dropped})
+        return Selection([samples_from(trajectory, self.train_turns) for trajectory in kept], dropped)
 
     def loss(self, terms: Terms) -> Loss:
         """Return the negative log-likelihood."""

@@ -93,7 +93,7 @@ def _answer_chain(turns: Sequence[Turn], answer: int) -> _Chain:
 
 def filter_rollouts(
     trajectories: Sequence[Trajectory], mode: FilterMode = "default"
-) -> tuple[list[Trajectory], dict[DropReason, int]]:
+) -> tuple[list[Trajectory], dict[str, int]]:
     """Return S+, in the order given, and how many passed rollouts were dropped, by the first reason found.
 
     "paper": S+ is every rollout with R = 1. "default" drops of these the errored ones (a status other
@@ -102,7 +102,7 @@ def filter_rollouts(
     """
     passed = [trajectory for trajectory in trajectories if trajectory.reward >= 1]
     reasons = [drop_reason(trajectory, mode) for trajectory in passed]
-    dropped = Counter(reason for reason in reasons if reason is not None)
+    dropped = Counter[str](reason for reason in reasons if reason is not None)
     kept = [trajectory for trajectory, reason in zip(passed, reasons, strict=True) if reason is None]
     return kept, {reason: dropped[reason] for reason in sorted(dropped)}
 
