@@ -11,7 +11,7 @@ import msgspec
 
 Purpose = Literal["train", "score", "smoke", "evaluate", "try"]
 """"try": a proposer's own trial of a draft on training tasks, inside its session."""
-PhaseName = Literal["weight", "harness", "evaluate"]
+PhaseName = Literal["weight", "harness", "evaluate", "tasks"]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,7 +111,7 @@ class HarnessValidated(Event, frozen=True, kw_only=True):
 
 
 class PhaseStarted(Event, frozen=True, kw_only=True):
-    """A weight, harness or evaluation phase of a cycle began."""
+    """A phase of a cycle began."""
 
     cycle: int
     phase: PhaseName
@@ -151,6 +151,20 @@ class StepTrained(Event, frozen=True, kw_only=True):
     """The method's own figures, means over the trained tokens before each update; GRPO's: clipped, log_ratio."""
     weights: str
     """Digest of θ after the step."""
+
+
+class TasksProposed(Event, frozen=True, kw_only=True):
+    """Questions of D_weight that are passed have given their places to new ones, from here on."""
+
+    cycle: int
+    replaced: dict[str, str]
+    """The old task's id -> that of the new one in its place."""
+    passed: int
+    """Questions that were passed often enough to give up their places, these included."""
+    refused: dict[str, int]
+    """Why others of them kept their places, by reason: none harder, known, hidden."""
+    artifact: str
+    """SHA-256 of the new tasks as JSON."""
 
 
 class CheckpointSaved(Event, frozen=True, kw_only=True):
@@ -507,5 +521,6 @@ EVENT_TYPES: dict[str, type[Event]] = {
         RunInterrupted, ControlHandled, PauseRequested, ResumeRequested, StopRequested, PhaseStopRequested,
         RevertRequested, AcceptRequested, NoteAdded, ProposalSubmitted, ExtendRequested, CandidateStopped,
         CandidateRescored, CandidateGuarded, AcceptanceJudged, ProposerReplied, ProposerSessionEnded, ApprovalGiven,
+        TasksProposed,
     )
 }  # fmt: skip

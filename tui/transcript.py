@@ -57,7 +57,7 @@ def trained_turns(trajectory: Trajectory, purpose: str, config: Mapping[str, Any
 
 
 def _grpo(config: Mapping[str, Any]) -> bool:
-    return config.get("weights", {}).get("method") == "grpo"
+    return bool(config.get("weights", {}).get("method") == "grpo")
 
 
 def transcript(trajectory: Trajectory, width: int, *, purpose: str, config: Mapping[str, Any]) -> list[Line]:

@@ -157,6 +157,13 @@ class ScheduleConfig(Table, frozen=True, kw_only=True):
     """Stagewise: weight phases of E epochs, each evaluated; the best is E*."""
     harness_cycles: int = 6
     """Stagewise: harness phases of I iterations on E*, each evaluated; the best is I*."""
+    tasks_patience: int = 0
+    """Weight phases without a new best mean training reward after which passed questions of D_weight give their places
+    to harder ones, where the domain makes such; 0: never."""
+    tasks_success: float = 0.75
+    """A question is passed if at least this share of its newest rollouts is."""
+    tasks_share: float = 0.25
+    """The most of D_weight that is replaced at a time."""
     budget_epochs: str = ""
     """All weight phases together; empty: no limit but that of each phase."""
     budget_iterations: int = 0
@@ -263,6 +270,9 @@ _AT_LEAST: dict[str, float] = {
     "schedule.max_iterations": 1,
     "schedule.weight_cycles": 1,
     "schedule.harness_cycles": 1,
+    "schedule.tasks_patience": 0,
+    "schedule.tasks_success": 0,
+    "schedule.tasks_share": 0,
     "schedule.budget_iterations": 0,
     "evaluate.tasks": 0,
     "evaluate.samples": 1,
@@ -350,8 +360,13 @@ def config_from(raw: dict[str, Any], source: str) -> Config:
             number = Decimal(-1)
         if not (number.is_finite() and number >= 0):
             raise UsageError(f"{source}: schedule.{name} = {given!r}: give a number such as 0.6")
-    if config.weights.clip_low > 1:
-        raise UsageError(f"{source}: weights.clip_low = {config.weights.clip_low}: must be a number from 0 to 1")
+    for key, share in (
+        ("weights.clip_low", config.weights.clip_low),
+        ("schedule.tasks_success", config.schedule.tasks_success),
+        ("schedule.tasks_share", config.schedule.tasks_share),
+    ):
+        if share > 1:
+            raise UsageError(f"{source}: {key} = {share}: must be a number from 0 to 1")
     if config.weights.method == "grpo" and config.weights.rollouts_per_prompt < 2:
         raise UsageError(
             f'{source}: weights.method = "grpo" compares the rollouts of a question: '

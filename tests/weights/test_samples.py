@@ -175,7 +175,8 @@ def test_with_an_advantage_each_trained_token_has_the_logprob_recorded_with_it_a
     trajectory: Trajectory, train_turns: Literal["all", "answer"]
 ) -> None:
     # Each sampled token gets a logprob of its own, by its context: told apart wherever it lands.
-    turns, told = [], {}
+    turns: list[Turn] = []
+    told: dict[tuple[tuple[int, ...], int], set[float]] = {}
     for number, turn in enumerate(trajectory.turns):
         values = tuple(-1.0 - number - i / 100 for i in range(len(turn.output_ids)))
         turns.append(replace(turn, logprobs=values))

@@ -13,9 +13,10 @@ from transformers.utils import logging
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.state import State, TrainedStep
+from whale.alternation.task_step import decode as decode_tasks
 from whale.alternation.units import MicroBatch, derive_seed
 from whale.config import Config
-from whale.domains.base import Domain, Task
+from whale.domains.base import Domain, Split, Task
 from whale.errors import CorruptLogError, WhaleError
 from whale.events import types as ev
 from whale.rollout.engines import ChatEngine, load_engine
@@ -50,12 +51,14 @@ class Compute:
         self.model_path = resolve_model(config.model)
         self.method: WeightMethod = method_of(config.weights)
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers' bar for each load
-        self.tasks: dict[str, list[Task]] = {split: list(tasks) for split, tasks in domain.splits().items()}
+        self.tasks: dict[Split, list[Task]] = {split: list(tasks) for split, tasks in domain.splits().items()}
+        """As the domain has them; see `tasks_of`."""
         self._engine: ChatEngine | None = None
         self._trainer: Trainer | None = None
         self._worker: tuple[str, HarnessWorker] | None = None
         self._tier: Tier | None = None
         self._probe: list[list[int]] = []
+        self._new_tasks: tuple[tuple[str, ...], list[Task], dict[str, Task]] | None = None
 
     def close(self) -> None:
         """End the worker; free the models."""
@@ -98,9 +101,27 @@ class Compute:
             self._worker = (tree, start_worker(files, self.tier(), self.limits()))
         return self._worker[1]
 
+    def tasks_of(self, state: State, split: Split) -> list[Task]:
+        """A split's tasks as they are now: in D_weight, new ones may have taken the places of old ones."""
+        return self._with_new_tasks(state)[0] if split == "weight" else self.tasks[split]
+
+    def weight_tasks_by_id(self, state: State) -> Mapping[str, Task]:
+        """All tasks that are or were in D_weight."""
+        return self._with_new_tasks(state)[1]
+
+    def _with_new_tasks(self, state: State) -> tuple[list[Task], dict[str, Task]]:
+        if self._new_tasks is None or self._new_tasks[0] != state.task_artifacts:
+            places = list(self.tasks["weight"])
+            by_id = {task.id: task for task in places}
+            for artifact in state.task_artifacts:
+                for new in decode_tasks(self.folder.artifacts.get(artifact)):
+                    places[new.place] = by_id[new.task.id] = new.task
+            self._new_tasks = (state.task_artifacts, places, by_id)
+        return self._new_tasks[1:]
+
     def run(self, state: State, batch: MicroBatch, tree: str, files: Mapping[str, bytes]) -> list[Trajectory]:
         """Sample one micro-batch of the run's own tasks."""
-        tasks = self.tasks[batch.split]
+        tasks = self.tasks_of(state, batch.split)
         episodes = [(tasks[e.task], EpisodeSpec(tasks[e.task].id, e.sample, e.seed)) for e in batch.episodes]
         rollouts = self.sample(state, batch.weights, tree, files, self.domain, episodes)
         observe = getattr(self.domain, "observe", None)

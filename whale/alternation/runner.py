@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from whale.alternation import acceptance_step, evaluation, search_step, store_facts
+from whale.alternation import acceptance_step, evaluation, search_step, store_facts, task_step
 from whale.alternation import decide as d
 from whale.alternation.compute import Compute
 from whale.alternation.control import answer
@@ -361,6 +361,9 @@ class Runner:
                 f"`whale approve {name} {command.candidate}` or with --decline"
             )
         self.stopping.wait(PAUSE_POLL)
+
+    def _do_ProposeTasks(self, command: d.ProposeTasks) -> None:
+        task_step.propose(self, command.cycle)
 
     def _do_CompleteIteration(self, command: d.CompleteIteration) -> None:
         search_step.complete_iteration(self, command)

@@ -18,6 +18,7 @@ from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.alternation.runner import Runner, fold_all
 from whale.alternation.state import State
 from whale.alternation.store_facts import notes
+from whale.alternation.task_step import require_generator
 from whale.artifacts import sync_folder
 from whale.config import Config, for_the_log, load_around, load_config, to_builtins
 from whale.domains.registry import load_domain, preflight
@@ -168,6 +169,7 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
                 "or start a new run"
             )
         require_machine(folder.path, config)
+        require_generator(config, domain)
         if state.status not in ("new", "completed"):
             preflight(domain)  # of a new run before its folder was made
         if isinstance(proposer, SessionProposer):

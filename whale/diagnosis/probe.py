@@ -76,7 +76,7 @@ def probe_config(config: Config, sizes: Sizes, weight_tasks: int, harness: Path 
         ),
         schedule=msgspec.structs.replace(
             config.schedule, kind="weight-only", cycles=1, epochs=epochs, iterations=0, budget_epochs="",
-            budget_iterations=0, count_incoming=False,
+            budget_iterations=0, count_incoming=False, tasks_patience=0,
         ),
         evaluate=msgspec.structs.replace(config.evaluate, tasks=0, samples=1, test_tasks=0),
         events=msgspec.structs.replace(config.events, url="", run=""),

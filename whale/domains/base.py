@@ -41,7 +41,9 @@ class Domain(Protocol):
     service that tools or verifier need does not answer; and `verify_threads`, how many verdicts of a micro-batch
     are asked for at the same time, where `verify` waits for such a service and may be called from threads; and
     `observe(task, trajectory)`, more figures of a rollout by name, recorded with it for `whale metrics` and
-    `whale report`: a pure function that never raises.
+    `whale report`: a pure function that never raises; and `harder(task, seed)`, a new training task that is harder than
+    this one of D_weight, or None where it makes none: a pure function, and its result belongs to no other split.
+    A tasks phase (`schedule.tasks_patience`) asks for it where a question is passed.
     """
 
     name: str

@@ -107,7 +107,7 @@ def _walk(config: Config, splits: dict[str, int], *, earliest: bool) -> Amounts:
                     total.rounds += rounds
                     archive = True
                 state = replace(state, iteration=rounds, iterations_done=state.iterations_done + rounds)
-            else:
+            elif phase == "evaluate":
                 total.evaluate += _held_out(splits["validation"], config.evaluate.tasks, config.evaluate.samples)
             state = _ended(state, phase, sampled)
         total.cycles = state.cycle
