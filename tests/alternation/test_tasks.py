@@ -14,6 +14,7 @@ from tests.alternation.test_decide import Machine, config
 from tests.alternation.test_resume import assert_same_end, ending, kill_then_resume
 from tests.alternation.test_schedules import Remembering
 from tests.runs import WhaleProcess, toy_settings
+from whale.alternation import schedule
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.task_step import decode, encode, newest_success, replacements
 from whale.domains.base import SPLITS, Split, Task
@@ -39,6 +40,12 @@ def test_a_tasks_phase_comes_when_the_mean_reward_of_weight_phases_has_stood_sti
     machine = Remembering(config(schedule={"cycles": 8, "iterations": 0, "tasks_patience": 2}), passed=passed)
     machine.run()
     assert task_phases(machine) == [5, 8]
+    # At every moment of a cycle its phases are the same.
+    again = Remembering(machine.config, passed=passed)
+    for recorded in machine.seen[1:]:
+        again.record(recorded.event, recorded.key, recorded.stream)
+        cycle = again.state.cycle
+        assert ("tasks" in schedule.phases(again.state, again.config, cycle)) is (cycle in (5, 8))
     marks = [entry for entry in machine.trace if entry.startswith("c005/") and entry.endswith("ed")]
     assert marks[:4] == ["c005/tasks/started", "c005/tasks/ended", "c005/weight/started", "c005/weight/ended"]
     assert machine.state.task_artifacts == ("a-tasks-5", "a-tasks-8")
@@ -59,8 +66,8 @@ def test_without_its_key_there_is_no_tasks_phase_however_long_nothing_rises() ->
 
 @pytest.mark.parametrize("kind, expected", [("weight-only", [3, 5]), ("harness-only", []), ("stagewise", [3])])
 def test_only_before_weight_phases(kind: str, expected: list[int]) -> None:
-    schedule = {"kind": kind, "cycles": 5, "weight_cycles": 3, "harness_cycles": 2, "iterations": 1}
-    machine = Machine(config(schedule=schedule | {"tasks_patience": 1}))
+    own = {"kind": kind, "cycles": 5, "weight_cycles": 3, "harness_cycles": 2, "iterations": 1, "tasks_patience": 1}
+    machine = Machine(config(schedule=own))
     machine.run()
     assert task_phases(machine) == expected
 

@@ -192,6 +192,14 @@ def test_with_an_advantage_each_trained_token_has_the_logprob_recorded_with_it_a
             assert (value in told[sample.token_ids[:t], sample.token_ids[t]]) if on else value == 0.0
 
 
+def test_what_led_to_the_answer_keeps_its_own_logprobs() -> None:
+    plan = replace(turn((1, 5), (6, END)), logprobs=(-0.1, -0.2))
+    won = replace(turn((1, 5, 6, END, 7), (9, END)), logprobs=(-0.3, -0.4))
+    for train_turns in ("all", "answer"):
+        (sample,) = samples_from(rollout(plan, won), train_turns, advantage=1.0)
+        assert sample.logprobs == (0, 0, -0.1, -0.2, 0, -0.3, -0.4)
+
+
 def test_a_rule_says_why_a_failed_rollout_is_not_trained_on_either() -> None:
     cut = rollout(turn((1,), (3,), "length"), reward=0.0)
     assert (drop_reason(cut), drop_reason(cut, "paper")) == ("truncated", None)
