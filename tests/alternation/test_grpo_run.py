@@ -79,8 +79,9 @@ def test_a_fork_may_go_on_with_the_other_method_and_the_same_optimiser(
         at = next(r.position for r in log.read() if isinstance(r.event, ev.PhaseEnded) and r.event.cycle == 1)
     whale_here("fork", "first", "--name", "other", "--at", str(at), "--set", "weights.method=grpo")
     whale_here("resume", "other", "--quiet")
-    whale_here("replay", "other", "--quiet")
+    told = whale_here("replay", "other", "--deep", "--quiet").stdout  # each step by the method that it had
     steps = trained(ending(tmp_path / "runs" / "other"))
+    assert f"steps trained again: {len(steps)}" in told
     assert [bool(step.metrics) for step in steps if step.updates] == [step.cycle > 1 for step in steps if step.updates]
 
 

@@ -16,7 +16,7 @@ from tests.alternation.test_schedules import Remembering
 from tests.runs import WhaleProcess, toy_settings
 from whale.alternation import schedule
 from whale.alternation.run_folder import RunFolder
-from whale.alternation.task_step import decode, encode, newest_success, replacements
+from whale.alternation.task_step import Replacement, decode, encode, newest_success, replacements
 from whale.domains.base import SPLITS, Split, Task
 from whale.events import types as ev
 from whale.rollout.parquet import decode_trajectories
@@ -150,6 +150,12 @@ def test_a_task_of_another_split_a_known_one_and_a_hidden_one_are_refused_by_the
     )  # fmt: skip
     assert [each.task.id for each in made] == ["new-0"], "the third attempt is of no split"
     assert refused == {"hidden": 1, "known": 1, "none harder": 1}
+
+
+def test_what_a_task_says_survives_its_artifact_whatever_is_in_it() -> None:
+    odd = Task("é", {"question": "a\u2028b\x85c\nd\ud800"}, {"answer": [1, {"x": None}]}, "gruppe ü")
+    (back,) = decode(encode([Replacement(2, "weight-2", odd)]))
+    assert back == Replacement(2, "weight-2", odd)
 
 
 @st.composite

@@ -139,7 +139,7 @@ def encode(made: Sequence[Replacement]) -> bytes:
         }
         for each in made
     )  # fmt: skip
-    return "".join(json.dumps(line, sort_keys=True, ensure_ascii=False) + "\n" for line in lines).encode()
+    return "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines).encode("ascii")
 
 
 def decode(content: bytes) -> list[Replacement]:

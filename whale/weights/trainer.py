@@ -200,6 +200,10 @@ class Trainer:
         """Return the digest of θ and the optimiser's state."""
         return digest.trainer_digest(self.weights_digest(), self._state.optimizer_tensors())
 
+    def go_on_from(self, other: "Trainer") -> None:
+        """Take over another trainer's θ, optimiser and step count, its settings and loss aside."""
+        self._state.restore(other._state.copy())
+
     def save(self, folder: str | Path) -> Mapping[str, str]:
         """Write θ, the optimiser's state and a summary into `folder`; return {"weights", "trainer"} digests.
 
