@@ -12,7 +12,7 @@ import time
 from whale.rollout.models import EMBEDDED, resolve_model
 from whale.rollout.types import GenerateRequest
 from whale.rollout.vllm_engine import VllmEngine
-from whale.weights.rsft import Trainer, TrainerConfig
+from whale.weights.trainer import Trainer, TrainerConfig
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 Purpose = Literal["train", "score", "smoke", "evaluate", "try"]
 """"try": a proposer's own trial of a draft on training tasks, inside its session."""
-PhaseName = Literal["weight", "harness", "evaluate"]
+PhaseName = Literal["weight", "harness", "evaluate", "tasks"]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,7 +111,7 @@ class HarnessValidated(Event, frozen=True, kw_only=True):
 
 
 class PhaseStarted(Event, frozen=True, kw_only=True):
-    """A weight, harness or evaluation phase of a cycle began."""
+    """A phase of a cycle began."""
 
     cycle: int
     phase: PhaseName
@@ -130,23 +130,41 @@ class RolloutsRecorded(Event, frozen=True, kw_only=True):
 
 
 class StepTrained(Event, frozen=True, kw_only=True):
-    """One RSFT step: rollouts filtered, at most one pass of fine-tuning over those that passed."""
+    """One step of the weight method: of its rollouts some are kept, and θ is updated in at most one pass over these."""
+
+    schema_version: ClassVar[int] = 2
 
     cycle: int
     step: int
     rollouts: int
     passed: int
     kept: int
-    """Rollouts in S+ after the filters."""
+    """Rollouts that were trained on: RSFT's S+, GRPO's of questions whose rewards differ, after the filters."""
     dropped: dict[str, int]
-    """Passed rollouts that a filter dropped, by reason."""
+    """Rollouts that a rule of the method dropped, by reason; of RSFT's, passed ones only."""
     trained_tokens: int
-    """Sum of |I(τ)| over S+."""
+    """Sum of |I(τ)| over the rollouts kept."""
     updates: int
-    """Optimiser updates; 0 when nothing passed."""
+    """Optimiser updates; 0 when nothing was kept."""
     loss: float | None
+    metrics: dict[str, float] = {}
+    """The method's own figures, means over the trained tokens before each update; GRPO's: clipped, log_ratio."""
     weights: str
     """Digest of θ after the step."""
+
+
+class TasksProposed(Event, frozen=True, kw_only=True):
+    """Questions of D_weight that are passed have given their places to new ones, from here on."""
+
+    cycle: int
+    replaced: dict[str, str]
+    """The old task's id -> that of the new one in its place."""
+    passed: int
+    """Questions that were passed often enough to give up their places, these included."""
+    refused: dict[str, int]
+    """Why others of them kept their places, by reason: none harder, known, hidden."""
+    artifact: str
+    """SHA-256 of the new tasks as JSON."""
 
 
 class CheckpointSaved(Event, frozen=True, kw_only=True):
@@ -503,5 +521,6 @@ EVENT_TYPES: dict[str, type[Event]] = {
         RunInterrupted, ControlHandled, PauseRequested, ResumeRequested, StopRequested, PhaseStopRequested,
         RevertRequested, AcceptRequested, NoteAdded, ProposalSubmitted, ExtendRequested, CandidateStopped,
         CandidateRescored, CandidateGuarded, AcceptanceJudged, ProposerReplied, ProposerSessionEnded, ApprovalGiven,
+        TasksProposed,
     )
 }  # fmt: skip

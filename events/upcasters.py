@@ -19,5 +19,6 @@ def _same(data: dict[str, Any]) -> dict[str, Any]:
 UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("RunStarted", 1): _run_started_1,
     ("PhaseEnded", 1): _same,  # `sampled` is new
+    ("StepTrained", 1): _same,  # `metrics` is new
 }
 """(type, n) -> the upcaster from version n to n + 1."""

@@ -108,6 +108,8 @@ def _words(state: State, command: d.Command) -> str:
             return what[batch.purpose]
         case d.Train(step=step, steps=steps):
             return f"training step {step} of {steps}"
+        case d.ProposeTasks():
+            return "replacing passed questions of D_weight by harder ones"
         case d.Propose(iteration=iteration):
             return f"the proposer writes the candidates of iteration {iteration}"
         case d.Validate(candidate=candidate):

@@ -6,7 +6,7 @@ from typing import Any
 
 from whale.rollout.types import ToolCall, Trajectory, Turn
 from whale.tui.text import Line, Span, cut, line, wrap
-from whale.weights.samples import filter_rollouts
+from whale.weights.samples import drop_reason, filter_rollouts
 
 _NAMES = {"system": "system", "user": "user", "assistant": "model", "tool": "tool"}
 _MARGIN = 9
@@ -33,9 +33,16 @@ def verdict(trajectory: Trajectory) -> Line:
 
 
 def trained_turns(trajectory: Trajectory, purpose: str, config: Mapping[str, Any]) -> set[int]:
-    """The turns whose sampled tokens went into the fine-tuning step, by the trainer's own filters."""
+    """The turns whose sampled tokens went into the training step, by the method's own filters.
+
+    By GRPO they did if the question's rewards differ, which a rollout alone does not tell.
+    """
     weights = config.get("weights", {})
-    if purpose != "train" or not filter_rollouts([trajectory], weights.get("filters", "default"))[0]:
+    filters = weights.get("filters", "default")
+    kept = (
+        drop_reason(trajectory, filters) is None if _grpo(config) else bool(filter_rollouts([trajectory], filters)[0])
+    )
+    if purpose != "train" or not kept:
         return set()
     if weights.get("train_turns", "all") == "all":
         return set(range(len(trajectory.turns)))
@@ -49,13 +56,17 @@ def trained_turns(trajectory: Trajectory, purpose: str, config: Mapping[str, Any
     }
 
 
+def _grpo(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("weights", {}).get("method") == "grpo")
+
+
 def transcript(trajectory: Trajectory, width: int, *, purpose: str, config: Mapping[str, Any]) -> list[Line]:
     """All lines of a trajectory for a view of `width` cells."""
     trained = trained_turns(trajectory, purpose, config)
     lines: list[Line] = [verdict(trajectory)]
     if trajectory.reason:
         lines += [line((part, "bad")) for part in wrap(trajectory.reason, width)]
-    said = "T trained  " if trained else ""
+    said = "" if not trained else "T trained if its question's rewards differ  " if _grpo(config) else "T trained  "
     lines.append(
         line((f"in the margin: {said}S sampled by the model{', not trained' if not trained else ''}", "muted"))
     )

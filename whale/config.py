@@ -64,8 +64,14 @@ class LimitsConfig(Table, frozen=True, kw_only=True):
 
 
 class WeightsConfig(Table, frozen=True, kw_only=True):
-    """Online RSFT."""
+    """The weight phase: what is sampled, and how θ is updated on it."""
 
+    method: Literal["rsft", "grpo"] = "rsft"
+    """rsft raises the likelihood of rollouts that passed; grpo weighs all by how they did beside their group."""
+    clip_low: float = 0.2
+    """GRPO: a token's probability, as a multiple of that at sampling, is pushed down no further than 1 - this."""
+    clip_high: float = 0.2
+    """GRPO: and up no further than 1 + this."""
     rollouts_per_prompt: int = 8
     batch: int = 256
     """Prompts per step."""
@@ -151,6 +157,13 @@ class ScheduleConfig(Table, frozen=True, kw_only=True):
     """Stagewise: weight phases of E epochs, each evaluated; the best is E*."""
     harness_cycles: int = 6
     """Stagewise: harness phases of I iterations on E*, each evaluated; the best is I*."""
+    tasks_patience: int = 0
+    """Weight phases without a new best mean training reward after which passed questions of D_weight give their places
+    to harder ones, where the domain makes such; 0: never."""
+    tasks_success: float = 0.75
+    """A question is passed if at least this share of its newest rollouts is."""
+    tasks_share: float = 0.25
+    """The most of D_weight that is replaced at a time."""
     budget_epochs: str = ""
     """All weight phases together; empty: no limit but that of each phase."""
     budget_iterations: int = 0
@@ -239,6 +252,8 @@ _AT_LEAST: dict[str, float] = {
     "limits.memory_mb": 96,
     "limits.output_kb": 1,
     "limits.wall_seconds": 1,
+    "weights.clip_low": 0,
+    "weights.clip_high": 0,
     "weights.rollouts_per_prompt": 1,
     "weights.batch": 1,
     "weights.minibatch": 1,
@@ -257,6 +272,9 @@ _AT_LEAST: dict[str, float] = {
     "schedule.max_iterations": 1,
     "schedule.weight_cycles": 1,
     "schedule.harness_cycles": 1,
+    "schedule.tasks_patience": 0,
+    "schedule.tasks_success": 0,
+    "schedule.tasks_share": 0,
     "schedule.budget_iterations": 0,
     "evaluate.tasks": 0,
     "evaluate.samples": 1,
@@ -344,6 +362,18 @@ def config_from(raw: dict[str, Any], source: str) -> Config:
             number = Decimal(-1)
         if not (number.is_finite() and number >= 0):
             raise UsageError(f"{source}: schedule.{name} = {given!r}: give a number such as 0.6")
+    for key, share in (
+        ("weights.clip_low", config.weights.clip_low),
+        ("schedule.tasks_success", config.schedule.tasks_success),
+        ("schedule.tasks_share", config.schedule.tasks_share),
+    ):
+        if share > 1:
+            raise UsageError(f"{source}: {key} = {share}: must be a number from 0 to 1")
+    if config.weights.method == "grpo" and config.weights.rollouts_per_prompt < 2:
+        raise UsageError(
+            f'{source}: weights.method = "grpo" compares the rollouts of a question: '
+            "weights.rollouts_per_prompt must be at least 2"
+        )
     if config.evaluate.select == "test" and not config.evaluate.test_tasks:
         raise UsageError(f'{source}: evaluate.select = "test" needs evaluate.test_tasks: how many are read a cycle')
     return config

@@ -16,7 +16,7 @@ POINTS = {
     "rollout": ("whale.rollout.transformers_engine", "TransformersSession", "generate", "before"),
     "artifact": ("pathlib", "Path", "replace", "before"),
     "checkpoint": ("whale.weights.checkpoints", "CheckpointStore", "_put", "before"),
-    "train": ("whale.weights.rsft", "Trainer", "_gradient", "before"),
+    "train": ("whale.weights.trainer", "Trainer", "_gradient", "before"),
     "git": ("whale.harness_repo.cleanroom", "CleanGit", "run", "before"),
     "append": ("whale.events.sqlite", "SqliteLog", "append", "before"),
     "appended": ("whale.events.sqlite", "SqliteLog", "append", "after"),

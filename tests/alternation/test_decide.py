@@ -108,6 +108,14 @@ class Machine:
                     )
                 )  # fmt: skip
                 name = f"train {cycle}.{step}"
+            case d.ProposeTasks(cycle):
+                self.record(
+                    ev.TasksProposed(
+                        cycle=cycle, replaced={"weight-0": f"new-{cycle}"}, passed=1, refused={},
+                        artifact=f"a-tasks-{cycle}",
+                    )
+                )  # fmt: skip
+                name = f"tasks {cycle}"
             case d.SaveCheckpoint(checkpoint, cycle, step, phase_end):
                 self.record(
                     ev.CheckpointSaved(

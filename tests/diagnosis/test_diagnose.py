@@ -61,6 +61,11 @@ def test_each_side_stays_within_its_rollouts(rollouts: int, weight_tasks: int, b
     assert harness_tasks * (1 + 3) <= rollouts
 
 
+def test_a_probe_asks_for_no_new_tasks() -> None:
+    own = config_from({"schedule": {"tasks_patience": 2}}, "test")
+    assert probe_config(own, Sizes(64, 16, 1), 64, None).schedule.tasks_patience == 0
+
+
 def test_a_config_and_a_run_are_probed_and_nothing_of_them_changes(
     whale_here: WhaleProcess, config_file: Path, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ def test_the_side_that_gained_more_is_named_and_figures_go_with_it() -> None:
 def test_two_sides_that_gain_alike_or_nothing_are_undecided_and_it_says_which() -> None:
     before, up = [0] * 40, [1] * 20 + [0] * 20
     both = judge(outcomes(before), outcomes(up), outcomes(up))
-    assert (both.side, "search and RSFT gained" in both.reason) == ("undecided", True)
+    assert (both.side, "search and training gained" in both.reason) == ("undecided", True)
     none = judge(outcomes(before), outcomes(before), outcomes(before))
     assert (none.side, "neither" in none.reason) == ("undecided", True)
 

@@ -104,3 +104,23 @@ def test_asking_for_more_problems_than_there_are_is_refused_in_one_line() -> Non
 
 
 EXPECTED = [("price", (9, 4), 36), ("more-together", (19, 5), 43), ("get-more", (8, 10), 18)]
+
+
+def test_a_harder_problem_has_one_step_more_and_belongs_to_d_weight_alone() -> None:
+    domain = create({"weight": 20, "harness": 20, "validation": 40, "test": 40, "levels": [1, 2, 3, 4]})
+    templates = {template.id: template for template in load_templates()[0]}
+    hidden = {task.public["question"] for split in SPLITS if split != "weight" for task in domain.splits()[split]}
+    for old in domain.splits()["weight"]:
+        made = [domain.harder(old, seed) for seed in range(3)]
+        if len(old.private["solution"]) == 4:
+            assert made == [None] * 3
+            continue
+        for seed, new in enumerate(made):
+            assert new is not None
+            assert len(new.private["solution"]) == len(old.private["solution"]) + 1
+            template = templates[new.private["template"]]
+            assert split_of(template, dict(zip(template.ranges, new.private["numbers"], strict=True))) == "weight"
+            assert new.public["question"] not in hidden
+            assert domain.leak(new.public["question"]) is None
+            assert domain.harder(old, seed) == new
+        assert len({new.id for new in made if new is not None}) > 1

@@ -34,6 +34,12 @@ def test_amounts_times_rates() -> None:
     assert found.unknown == ()
 
 
+def test_grpo_may_train_on_no_rollout_or_on_all_of_them() -> None:
+    found = plan(RATES, weights={"method": "grpo"})
+    n, trained = found.most.rollouts, found.most.train
+    assert found.seconds == Range(n * 2.0, n * 2.0 + trained)
+
+
 def test_without_rates_there_is_no_time_and_the_way_to_get_one() -> None:
     found = plan(Rates(), dollars_per_hour=36.0)
     assert (found.seconds, found.machine_dollars, found.prompt_tokens, found.disk_bytes) == (None, None, None, None)

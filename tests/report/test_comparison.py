@@ -205,6 +205,9 @@ def test_a_log_that_is_found_twice_counts_once_and_another_run_of_the_same_seed_
         ({"schedule": {"kind": "adaptive"}, "search": {"space": "prompts"}}, "fst adaptive"),
         ({"schedule": {"kind": "weight-only"}, "search": {"space": "prompts"}}, "weight-only"),
         ({"schedule": {"kind": "stagewise"}}, "stagewise"),
+        ({"schedule": {"kind": "stagewise"}, "weights": {"method": "rsft"}}, "stagewise"),
+        ({"schedule": {"kind": "adaptive"}, "weights": {"method": "grpo"}}, "adaptive with grpo"),
+        ({"schedule": {"kind": "harness-only"}, "weights": {"method": "grpo"}}, "harness-only"),
     ],
 )
 def test_a_system_has_the_papers_name(config: dict[str, object], name: str) -> None:

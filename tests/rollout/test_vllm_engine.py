@@ -20,8 +20,8 @@ from whale.rollout.sandbox.host import HarnessWorker
 from whale.rollout.sandbox.probe import best_tier
 from whale.rollout.transformers_engine import TransformersEngine
 from whale.rollout.types import ContinuousSession, EpisodeSpec, GenerateRequest
-from whale.weights.rsft import Trainer, TrainerConfig
 from whale.weights.sync import check_engine
+from whale.weights.trainer import Trainer, TrainerConfig
 
 if TYPE_CHECKING:
     from whale.rollout.vllm_engine import VllmEngine

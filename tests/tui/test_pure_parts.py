@@ -175,6 +175,15 @@ def test_what_the_trainer_drops_is_not_called_trained(
     assert not any(span.role == "trained" for row in lines for span in row)
 
 
+@pytest.mark.parametrize("changes, trained", [({"reward": 0.0}, True), ({"status": "raised"}, False)])
+def test_by_grpo_a_failed_rollout_is_trained_on_if_its_questions_rewards_differ(
+    changes: dict[str, object], trained: bool
+) -> None:
+    lines = transcript(trajectory(**changes), 80, purpose="train", config={"weights": {"method": "grpo"}})
+    assert any(span.role == "trained" for row in lines for span in row) is trained
+    assert ("T trained if its question's rewards differ" in "\n".join(map(plain, lines))) is trained
+
+
 def test_every_action_has_an_id_of_its_own_and_a_sentence() -> None:
     assert len({action.id for action in ACTIONS}) == len(ACTIONS)
     assert all(action.help.endswith(".") for action in ACTIONS)

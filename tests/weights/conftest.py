@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from whale.weights.rsft import Trainer, TrainerConfig
+from whale.weights.trainer import Trainer, TrainerConfig
 from whale.weights.types import Sample
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -15,7 +15,7 @@ from tests.weights.conftest import rollouts, tiny_llama
 from whale.errors import CorruptLogError, UsageError, WhaleError
 from whale.weights.checkpoints import CheckpointStore
 from whale.weights.digest import weights_digest
-from whale.weights.rsft import Trainer
+from whale.weights.trainer import Trainer
 
 Build = Callable[..., Trainer]
 ROOT = Path(__file__).parents[2]
@@ -199,7 +199,7 @@ import resource, sys
 from tests.weights.conftest import tiny_llama
 from whale.errors import WhaleError
 from whale.weights.checkpoints import CheckpointStore
-from whale.weights.rsft import Trainer, TrainerConfig
+from whale.weights.trainer import Trainer, TrainerConfig
 trainer = Trainer(tiny_llama(), TrainerConfig(threads=1, device="cpu"))
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:
@@ -221,7 +221,7 @@ import os, signal, sys
 from pathlib import Path
 from tests.weights.conftest import rollouts, tiny_llama
 from whale.weights.checkpoints import CheckpointStore
-from whale.weights.rsft import Trainer, TrainerConfig
+from whale.weights.trainer import Trainer, TrainerConfig
 
 trainer = Trainer(tiny_llama(), TrainerConfig(threads=1, device="cpu"))
 trainer.step(rollouts(2), seed=0)

@@ -1,5 +1,6 @@
 from collections import Counter
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,3 +100,32 @@ def test_attention_reaches_exactly_the_ancestors_whatever_the_block_size(
             for key in range(query + 1)
             if layout.ends[key] > query and (window is None or layout.depths[query] - layout.depths[key] < window)
         }
+
+
+@given(sample_sets(), st.integers(1, 30), st.lists(st.sampled_from([-1.0, 1.0]), min_size=8, max_size=8))
+def test_samples_share_a_term_only_if_they_have_the_same_credit_for_it(
+    samples: list[Sample], capacity: int, advantages: list[float]
+) -> None:
+    rated = [
+        Sample(s.token_ids, s.loss_mask, advantage, tuple(-float(t % 2) for t in range(len(s.token_ids))))
+        for s, advantage in zip(samples, advantages, strict=False)
+    ]
+    wanted = Counter(
+        (s.token_ids[:t], s.token_ids[t], (s.advantage, s.logprobs[t]))
+        for s in rated
+        for t, on in enumerate(s.loss_mask)
+        if on
+    )
+    for pack in (pack_trees, pack_rows):
+        found: Counter[object] = Counter()
+        for layout in pack(rated, capacity):
+            for (index, token, weight), credit in zip(layout.targets, layout.credits, strict=True):
+                found[context(layout, *layout.predictors[index]), token, credit] += weight
+        assert found == wanted
+        assert not any(layout.credits for layout in pack(samples, capacity))
+
+
+@pytest.mark.parametrize("logprobs, advantage", [((), 1.0), ((0.0, -1.0), None), ((0.0,), 1.0)])
+def test_logprobs_come_with_an_advantage_one_per_token(logprobs: tuple[float, ...], advantage: float | None) -> None:
+    with pytest.raises(ValueError, match="one per token"):
+        Sample((1, 2), (False, True), advantage, logprobs)

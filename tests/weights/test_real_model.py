@@ -8,7 +8,7 @@ from tests.weights.conftest import rollouts
 from whale.errors import WhaleError
 from whale.rollout import models
 from whale.weights.digest import weights_digest
-from whale.weights.rsft import Trainer, TrainerConfig
+from whale.weights.trainer import Trainer, TrainerConfig
 from whale.weights.types import Sample
 
 pytestmark = pytest.mark.model

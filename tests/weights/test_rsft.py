@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from tests.weights.conftest import VOCABULARY, rollouts, tiny_llama
 from whale.errors import UsageError, WhaleError
 from whale.weights.objective import Objective
-from whale.weights.rsft import Trainer, TrainerConfig
+from whale.weights.trainer import Trainer, TrainerConfig
 from whale.weights.types import Sample
 
 Build = Callable[..., Trainer]
@@ -193,7 +193,7 @@ def test_a_failure_in_a_later_update_undoes_the_whole_step(trainer: Build, monke
     whole = learner._gradient
     calls = iter(range(9))
 
-    def failing(*arguments: Any) -> tuple[float, float]:
+    def failing(*arguments: Any) -> tuple[float, float, Mapping[str, float]]:
         if next(calls) == 2:
             raise MemoryError
         return whole(*arguments)
@@ -210,7 +210,7 @@ def test_a_failure_in_a_later_update_undoes_the_whole_step(trainer: Build, monke
 def test_equal_inputs_and_threads_give_equal_digests_in_another_process(trainer: Build) -> None:
     code = (
         "from tests.weights.conftest import rollouts, tiny_llama\n"
-        "from whale.weights.rsft import Trainer, TrainerConfig\n"
+        "from whale.weights.trainer import Trainer, TrainerConfig\n"
         "config = TrainerConfig(lr=1e-2, threads=1, minibatch=3, micro_batch_tokens=30, device='cpu')\n"
         "learner = Trainer(tiny_llama(), config)\n"
         "for s in range(3): learner.step(rollouts(8, seed=s), seed=s)\n"

@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -6,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whale.rollout.types import FinishReason, Status, Trajectory, Turn
-from whale.weights.samples import filter_rollouts, samples_from
+from whale.weights.samples import drop_reason, filter_rollouts, samples_from
 
 END = 2
 
@@ -167,3 +168,38 @@ def test_only_the_final_turn_decides_whether_a_rollout_is_truncated() -> None:
 def test_a_turn_without_a_prompt_is_refused() -> None:
     with pytest.raises(ValueError, match="no prompt"):
         samples_from(rollout(turn((), (3,))))
+
+
+@given(conversations(), st.sampled_from(["all", "answer"]))
+def test_with_an_advantage_each_trained_token_has_the_logprob_recorded_with_it_and_no_other_has_one(
+    trajectory: Trajectory, train_turns: Literal["all", "answer"]
+) -> None:
+    # Each sampled token gets a logprob of its own, by its context: told apart wherever it lands.
+    turns: list[Turn] = []
+    told: dict[tuple[tuple[int, ...], int], set[float]] = {}
+    for number, turn in enumerate(trajectory.turns):
+        values = tuple(-1.0 - number - i / 100 for i in range(len(turn.output_ids)))
+        turns.append(replace(turn, logprobs=values))
+        for i, (token, value) in enumerate(zip(turn.output_ids, values, strict=True)):
+            told.setdefault((turn.prompt_ids + turn.output_ids[:i], token), set()).add(value)
+    trajectory = replace(trajectory, turns=tuple(turns))
+    plain = samples_from(trajectory, train_turns)
+    rated = samples_from(trajectory, train_turns, advantage=0.5)
+    assert [(s.token_ids, s.loss_mask) for s in rated] == [(s.token_ids, s.loss_mask) for s in plain]
+    for sample in rated:
+        assert sample.advantage == 0.5
+        for t, (on, value) in enumerate(zip(sample.loss_mask, sample.logprobs, strict=True)):
+            assert (value in told[sample.token_ids[:t], sample.token_ids[t]]) if on else value == 0.0
+
+
+def test_what_led_to_the_answer_keeps_its_own_logprobs() -> None:
+    plan = replace(turn((1, 5), (6, END)), logprobs=(-0.1, -0.2))
+    won = replace(turn((1, 5, 6, END, 7), (9, END)), logprobs=(-0.3, -0.4))
+    for train_turns in ("all", "answer"):
+        (sample,) = samples_from(rollout(plan, won), train_turns, advantage=1.0)
+        assert sample.logprobs == (0, 0, -0.1, -0.2, 0, -0.3, -0.4)
+
+
+def test_a_rule_says_why_a_failed_rollout_is_not_trained_on_either() -> None:
+    cut = rollout(turn((1,), (3,), "length"), reward=0.0)
+    assert (drop_reason(cut), drop_reason(cut, "paper")) == ("truncated", None)

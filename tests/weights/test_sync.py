@@ -11,8 +11,8 @@ import torch
 from tests.runs import WhaleProcess
 from whale.alternation.compute import Compute
 from whale.rollout.transformers_engine import TransformersEngine
-from whale.weights.rsft import Trainer, TrainerConfig
 from whale.weights.sync import reference_logprobs
+from whale.weights.trainer import Trainer, TrainerConfig
 from whale.weights.types import Sample
 
 

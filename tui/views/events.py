@@ -186,6 +186,8 @@ def gist(recorded: Recorded) -> str:
             return f"cycle {cycle} step {step}: {passed} of {rollouts} passed" + (
                 "" if loss is None else f", loss {loss:.4f}"
             )
+        case ev.TasksProposed(cycle=cycle, replaced=replaced, passed=passed):
+            return f"cycle {cycle}: {len(replaced)} of {passed} passed questions gave way to harder ones"
         case ev.CandidateScored(candidate=c, score=score, n=n):
             return f"{c} {100 * score:.1f} % of {n}"
         case ev.IterationCompleted(cycle=cycle, iteration=i, best=best, best_score=score):

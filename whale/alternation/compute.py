@@ -14,9 +14,10 @@ from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.started_in import run_model
 from whale.alternation.state import State, TrainedStep
+from whale.alternation.task_step import decode as decode_tasks
 from whale.alternation.units import MicroBatch, derive_seed
 from whale.config import Config
-from whale.domains.base import Domain, Task
+from whale.domains.base import Domain, Split, Task
 from whale.errors import CorruptLogError, WhaleError
 from whale.events import types as ev
 from whale.rollout.engines import ChatEngine, load_engine
@@ -28,9 +29,9 @@ from whale.rollout.sandbox.tiers import Tier
 from whale.rollout.types import EpisodeSpec, Trajectory
 from whale.weights.checkpoints import CheckpointStore
 from whale.weights.digest import weights_digest
-from whale.weights.rsft import Trainer, TrainerConfig
-from whale.weights.samples import filter_rollouts, samples_from
+from whale.weights.method import WeightMethod, method_of
 from whale.weights.sync import check_engine, reference_logprobs
+from whale.weights.trainer import Trainer, TrainerConfig
 
 PROBE_SEQUENCES = 2
 """Recorded sequences on which engine and trainer are compared after a sync."""
@@ -48,13 +49,16 @@ class Compute:
         self.reporter = reporter
         self.checkpoints = CheckpointStore(folder.checkpoints)
         self.model_path = run_model(folder, config)
+        self.method: WeightMethod = method_of(config.weights)
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers' bar for each load
-        self.tasks: dict[str, list[Task]] = {split: list(tasks) for split, tasks in domain.splits().items()}
+        self.tasks: dict[Split, list[Task]] = {split: list(tasks) for split, tasks in domain.splits().items()}
+        """As the domain has them; see `tasks_of`."""
         self._engine: ChatEngine | None = None
         self._trainer: Trainer | None = None
         self._worker: tuple[str, HarnessWorker] | None = None
         self._tier: Tier | None = None
         self._probe: list[list[int]] = []
+        self._new_tasks: tuple[tuple[str, ...], list[Task], dict[str, Task]] | None = None
 
     def close(self) -> None:
         """End the worker; free the models."""
@@ -97,9 +101,27 @@ class Compute:
             self._worker = (tree, start_worker(files, self.tier(), self.limits()))
         return self._worker[1]
 
+    def tasks_of(self, state: State, split: Split) -> list[Task]:
+        """A split's tasks as they are now: in D_weight, new ones may have taken the places of old ones."""
+        return self._with_new_tasks(state)[0] if split == "weight" else self.tasks[split]
+
+    def weight_tasks_by_id(self, state: State) -> Mapping[str, Task]:
+        """All tasks that are or were in D_weight."""
+        return self._with_new_tasks(state)[1]
+
+    def _with_new_tasks(self, state: State) -> tuple[list[Task], dict[str, Task]]:
+        if self._new_tasks is None or self._new_tasks[0] != state.task_artifacts:
+            places = list(self.tasks["weight"])
+            by_id = {task.id: task for task in places}
+            for artifact in state.task_artifacts:
+                for new in decode_tasks(self.folder.artifacts.get(artifact)):
+                    places[new.place] = by_id[new.task.id] = new.task
+            self._new_tasks = (state.task_artifacts, places, by_id)
+        return self._new_tasks[1:]
+
     def run(self, state: State, batch: MicroBatch, tree: str, files: Mapping[str, bytes]) -> list[Trajectory]:
         """Sample one micro-batch of the run's own tasks."""
-        tasks = self.tasks[batch.split]
+        tasks = self.tasks_of(state, batch.split)
         episodes = [(tasks[e.task], EpisodeSpec(tasks[e.task].id, e.sample, e.seed)) for e in batch.episodes]
         rollouts = self.sample(state, batch.weights, tree, files, self.domain, episodes)
         observe = getattr(self.domain, "observe", None)
@@ -191,7 +213,7 @@ class Compute:
     # --- training ---
 
     def trainer_config(self) -> TrainerConfig:
-        """RSFT's settings from the config."""
+        """The trainer's settings from the config."""
         weights, engine = self.config.weights, self.config.engine
         return TrainerConfig(
             lr=weights.learning_rate,
@@ -204,6 +226,10 @@ class Compute:
             threads=engine.threads or None,
         )
 
+    def new_trainer(self) -> Trainer:
+        """A trainer at θ0, which minimises what the config's method does."""
+        return Trainer(self.model_path, self.trainer_config(), self.method.loss)
+
     def ensure_trainer(self, state: State) -> Trainer:
         """The trainer at the state's θ and optimiser: from memory, or checkpoint plus recorded steps.
 
@@ -213,7 +239,7 @@ class Compute:
         trainer = self._trainer
         if trainer is not None and trainer.weights_digest() == state.weights:
             return trainer
-        trainer = Trainer(self.model_path, self.trainer_config())
+        trainer = self.new_trainer()
         if state.checkpoint:
             trainer.load(self.checkpoints.open(state.checkpoint))
         for step in state.untracked_steps:
@@ -228,27 +254,27 @@ class Compute:
         return trainer
 
     def train_recorded(self, trainer: Trainer, step: TrainedStep) -> ev.StepTrained:
-        """One RSFT step on recorded rollouts, and what it did."""
+        """One step of the method on recorded rollouts, and what it did."""
         trajectories = [
             trajectory
             for artifact in step.artifacts
             for trajectory in decode_trajectories(self.folder.artifacts.get(artifact))
         ]
-        settings = self.config.weights
-        kept, dropped = filter_rollouts(trajectories, mode=settings.filters)
-        samples = [samples_from(trajectory, train_turns=settings.train_turns) for trajectory in kept]
-        result = trainer.step(samples, seed=derive_seed(self.config.seed, "rsft", step.cycle, step.step))
-        self._probe = [list(sample.token_ids) for rollout in samples for sample in rollout][:PROBE_SEQUENCES]
+        chosen = self.method.select(trajectories)
+        seed = derive_seed(self.config.seed, self.method.name, step.cycle, step.step)
+        result = trainer.step(chosen.rollouts, seed=seed)
+        self._probe = [list(sample.token_ids) for samples in chosen.rollouts for sample in samples][:PROBE_SEQUENCES]
         return ev.StepTrained(
             cycle=step.cycle,
             step=step.step,
             rollouts=len(trajectories),
             passed=sum(trajectory.reward == 1 for trajectory in trajectories),
-            kept=len(kept),
-            dropped=dict(sorted(dropped.items())),
+            kept=len(chosen.rollouts),
+            dropped=dict(sorted(chosen.dropped.items())),
             trained_tokens=result.trained_tokens,
             updates=result.updates,
             loss=result.loss,
+            metrics=dict(result.metrics),
             weights=trainer.weights_digest(),
         )
 

@@ -71,11 +71,18 @@ class RunBatch:
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """One RSFT step on the recorded rollouts."""
+    """One step of the weight method on the recorded rollouts."""
 
     cycle: int
     step: int
     steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProposeTasks:
+    """Replace passed questions of D_weight by harder ones."""
+
+    cycle: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +182,7 @@ class Finish:
 Command = (
     Handle | Wait | ProposeInitial | Commit | CommitAcceptance | Validate | RunBatch | Train | SaveCheckpoint
     | Propose | CompleteScore | StopScore | CompleteRescore | CompleteIteration | Judge | AwaitApproval | Settle
-    | CompleteEvaluation | Append | Finish
+    | CompleteEvaluation | ProposeTasks | Append | Finish
 )  # fmt: skip
 
 
@@ -214,7 +221,7 @@ def decide(state: State, config: Config) -> Command:
         return _weight_phase(state, config)
     if state.phase == "harness":
         return _harness_phase(state, config)
-    return _evaluation_phase(state, config)
+    return _tasks_phase(state) if state.phase == "tasks" else _evaluation_phase(state, config)
 
 
 def _gates(state: State, config: Config, candidate_id: str) -> Command | None:
@@ -300,6 +307,13 @@ def _stop(state: State) -> Command:
         f"stopped/{state.stop_after_phase}",
         ev.ControlHandled(request=state.stop_after_phase, kind="stop", outcome="stopped", detail="the phase has ended"),
     )
+
+
+def _tasks_phase(state: State) -> Command:
+    cycle = state.cycle
+    if cycle not in state.task_cycles:
+        return ProposeTasks(cycle)
+    return Append(f"c{cycle:03d}/tasks/ended", ev.PhaseEnded(cycle=cycle, phase="tasks", reason="complete"))
 
 
 def _weight_phase(state: State, config: Config) -> Command:

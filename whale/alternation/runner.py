@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from whale.alternation import acceptance_step, evaluation, search_step, store_facts
+from whale.alternation import acceptance_step, evaluation, search_step, store_facts, task_step
 from whale.alternation import decide as d
 from whale.alternation.compute import Compute
 from whale.alternation.control import answer
@@ -322,6 +322,7 @@ class Runner:
             seconds=round(time.monotonic() - started, 3),
         )
         loss = "no update" if event.loss is None else f"loss {event.loss:.4f}"
+        loss += "".join(f", {name} {value:.3g}" for name, value in event.metrics.items())
         dropped = ", ".join(f"{count} {reason}" for reason, count in event.dropped.items() if count)
         self.reporter.advance(1, loss)
         self.reporter.end()
@@ -372,6 +373,9 @@ class Runner:
                 f"`whale approve {name} {command.candidate}` or with --decline"
             )
         self.stopping.wait(PAUSE_POLL)
+
+    def _do_ProposeTasks(self, command: d.ProposeTasks) -> None:
+        task_step.propose(self, command.cycle)
 
     def _do_CompleteIteration(self, command: d.CompleteIteration) -> None:
         search_step.complete_iteration(self, command)

@@ -30,9 +30,10 @@ def phases(state: State, config: Config, cycle: int) -> tuple[ev.PhaseName, ...]
     """The phases of a cycle, in order. Cycle 0 is the evaluation of (θ0, h0)."""
     if cycle == 0:
         return ("evaluate",)
-    if config.schedule.kind != "stagewise":
-        return ("weight", "harness", "evaluate")
-    return ("weight", "evaluate") if cycle <= config.schedule.weight_cycles else ("harness", "evaluate")
+    planned: tuple[ev.PhaseName, ...] = ("weight", "harness", "evaluate")
+    if config.schedule.kind == "stagewise":
+        planned = ("weight", "evaluate") if cycle <= config.schedule.weight_cycles else ("harness", "evaluate")
+    return ("tasks", *planned) if "weight" in planned and tasks_due(state, config, cycle) else planned
 
 
 def spent(state: State, config: Config) -> bool:
@@ -45,6 +46,29 @@ def selects_stage(state: State, config: Config) -> bool:
     """Stagewise, between its stages: the best training point E* is taken before any search."""
     # Later than that cycle: a fork that has become stagewise.
     return config.schedule.kind == "stagewise" and state.cycle >= config.schedule.weight_cycles and not state.stage
+
+
+# --- tasks phases: slower than both ---
+
+
+def tasks_due(state: State, config: Config, cycle: int) -> bool:
+    """Whether passed questions of D_weight are replaced before the weight phase of `cycle`.
+
+    The rule of patience, one level up: the mean training reward of a whole weight phase, since the last tasks
+    phase, has set no new maximum for `tasks_patience` of them. Nothing of `cycle` itself enters, so the answer is
+    the same all through it.
+    """
+    patience = config.schedule.tasks_patience
+    ended = state.phases_ended if cycle == state.cycle else ()
+    if not patience or (ended and "tasks" not in ended):
+        return False
+    since = max((done for done in state.task_cycles if done < cycle), default=1)
+    means = []
+    for earlier in range(since, cycle):
+        steps = [step for step in state.steps if step.cycle == earlier]
+        if rollouts := sum(step.rollouts for step in steps):
+            means.append(sum(step.passed for step in steps) / rollouts)
+    return len(means) - _best_at(means) >= patience
 
 
 # --- weight phases ---
@@ -100,15 +124,21 @@ def weight_patience(rewards: list[float], config: Config, n: int) -> str | None:
     )
     if t < least:
         return None
-    best, best_at = -1.0, 0
-    for at in range(1, t + 1):
-        recent = rewards[max(0, at - window) : at]
-        mean = sum(recent) / len(recent)
-        if mean > best + 1e-12:  # sums of the same rewards in another order are no new maximum
-            best, best_at = mean, at
+    recent = [rewards[max(0, at - window) : at] for at in range(1, t + 1)]
+    means = [sum(some) / len(some) for some in recent]
+    best_at = _best_at(means)
     if t - best_at < patience:
         return None
-    return f"patience: the mean reward of {window} steps was highest, {best:.4f}, {t - best_at} steps ago"
+    return f"patience: the mean reward of {window} steps was highest, {means[best_at - 1]:.4f}, {t - best_at} steps ago"
+
+
+def _best_at(means: list[float]) -> int:
+    """Which of them, from 1, set the last new, strictly greater, maximum; 0 if there are none."""
+    best, best_at = -1.0, 0
+    for at, mean in enumerate(means, 1):
+        if mean > best + 1e-12:  # sums of the same rewards in another order are no new maximum
+            best, best_at = mean, at
+    return best_at
 
 
 def steps_of(epochs: str, n: int, batch: int) -> int:

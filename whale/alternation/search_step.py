@@ -191,7 +191,8 @@ def human_proposal(runner: "Runner", submitted: ev.ProposalSubmitted) -> Proposa
 
 def archive(runner: "Runner") -> Archive:
     """What the proposer may see: harnesses with their scores, training tasks, passed D_weight rollouts."""
-    tasks = {task.id: task.public for split in ("weight", "harness") for task in runner.compute.tasks[split]}
+    training = [*runner.compute.weight_tasks_by_id(runner.state).values(), *runner.compute.tasks["harness"]]
+    tasks = {task.id: task.public for task in training}
     shown = {candidate: _trajectories(runner, candidate) for candidate in runner.state.phase_artifacts}
     return Archive(tuple(entries(runner)), tuple(_passed(runner)), tasks, shown)
 

@@ -19,6 +19,7 @@ from whale.alternation.runner import Runner, fold_all
 from whale.alternation.started_in import as_started
 from whale.alternation.state import State
 from whale.alternation.store_facts import notes
+from whale.alternation.task_step import require_generator
 from whale.artifacts import sync_folder
 from whale.config import Config, for_the_log, load_around, load_config, to_builtins
 from whale.domains.apart import judged_apart
@@ -173,6 +174,7 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
                 "or start a new run"
             )
         require_machine(folder.path, config)
+        require_generator(config, domain)
         if state.status not in ("new", "completed"):
             preflight(domain)  # of a new run before its folder was made
         if isinstance(proposer, SessionProposer):

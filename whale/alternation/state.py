@@ -91,6 +91,10 @@ class State(msgspec.Struct, frozen=True):
     """Proposal rounds in all harness phases."""
     archive_cycle: int = 0
     """The cycle in which the open archive began: one goes on while the weights stay as they are. 0: none."""
+    task_cycles: tuple[int, ...] = ()
+    """Cycles in which questions of D_weight were replaced."""
+    task_artifacts: tuple[str, ...] = ()
+    """The new tasks of each."""
     # where the alternation is
     cycle: int = 0
     phase: ev.PhaseName | None = None
@@ -336,6 +340,14 @@ def _trained(state: State, event: ev.StepTrained) -> State:
     )
 
 
+def _tasks(state: State, event: ev.TasksProposed) -> State:
+    return replace(
+        state,
+        task_cycles=(*state.task_cycles, event.cycle),
+        task_artifacts=(*state.task_artifacts, event.artifact),
+    )
+
+
 def _checkpoint(state: State, event: ev.CheckpointSaved) -> State:
     return replace(
         state,
@@ -547,6 +559,7 @@ _HANDLERS: dict[type[ev.Event], Any] = {
     ev.PhaseStarted: _phase_started,
     ev.RolloutsRecorded: _rollouts,
     ev.StepTrained: _trained,
+    ev.TasksProposed: _tasks,
     ev.CheckpointSaved: _checkpoint,
     ev.CandidateScored: _scored,
     ev.CandidateStopped: _stopped,

@@ -54,7 +54,7 @@ class RunWorkbench:
 
     def training_tasks(self) -> Sequence[str]:
         """The tasks of D_weight, from a place that depends on the iteration."""
-        pool = self.runner.compute.tasks["weight"]
+        pool = self.runner.compute.tasks_of(self.runner.state, "weight")
         if not pool:
             return []  # a search over D_harness alone
         first = derive_seed(self.runner.config.seed, "try", self.cycle, self.iteration) % len(pool)
@@ -79,7 +79,7 @@ class RunWorkbench:
 
         runner, seed = self.runner, self.runner.config.seed
         started = time.monotonic()
-        pool = {task.id: task for task in runner.compute.tasks["weight"]}
+        pool = runner.compute.weight_tasks_by_id(runner.state)
         chosen = [pool[task] for task in tasks]
         # The same tasks under the same seeds for all drafts of a session: they can be compared.
         episodes = [

@@ -82,8 +82,8 @@ def _print(target: str, about: str, found: "Diagnosis") -> None:
     verdict = found.verdict
     rows = [
         [f"search, {found.candidates} candidates", _points(verdict.harness), str(found.harness_rollouts)],
-        [f"RSFT, {found.steps} steps", _points(verdict.weights), str(found.weight_rollouts)],
-        ["search minus RSFT", _points(verdict.difference), ""],
+        [f"training, {found.steps} steps", _points(verdict.weights), str(found.weight_rollouts)],
+        ["search minus training", _points(verdict.difference), ""],
     ]
     title = f"{target}: {about}, measured on {found.measured} training tasks that neither side was given"
     print_table(["side", "gain in points, paired 95 %", "rollouts"], rows, title=title)

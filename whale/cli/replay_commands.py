@@ -45,7 +45,7 @@ def replay(run: str, at: int | None, deep: bool, json: bool, quiet: bool) -> Non
     if at is None:
         checked = check_named(folder, state, recorded, proposals, problems)
         if deep and not problems:
-            checked["steps trained again"] = deep_replay(folder, state, recorded, problems, reporter(quiet) or Silent())
+            checked["steps trained again"] = deep_replay(folder, recorded, problems, reporter(quiet) or Silent())
     position = head.position if at is None else at
     if json:
         print_json(
@@ -126,23 +126,30 @@ def check_named(
     }
 
 
-def deep_replay(folder: RunFolder, state: State, recorded: list[ev.Event], problems: list[str], progress: Any) -> int:
+def deep_replay(folder: RunFolder, recorded: list[ev.Event], problems: list[str], progress: Any) -> int:
     """Train every step again from its recorded rollouts; each θ must come out with the digest in the log."""
     from whale.alternation.compute import Compute
-    from whale.alternation.decide import config_of
     from whale.alternation.started_in import run_domain
-    from whale.weights.rsft import Trainer
+    from whale.config import config_from
+    from whale.weights.trainer import Trainer
 
-    config = config_of(state)
-    compute = Compute(config, folder, run_domain(folder, config), progress)
-    trainer = Trainer(compute.model_path, compute.trainer_config())
+    compute: Compute | None = None
+    trainer: Trainer | None = None
     batches: list[str] = []
     steps = 0
     progress.begin("training again", sum(isinstance(e, ev.StepTrained) for e in recorded))
     for event in recorded:
-        if isinstance(event, ev.RolloutsRecorded) and event.purpose == "train":
+        if isinstance(event, ev.RunStarted) or (isinstance(event, ev.RunForked) and event.changed):
+            # Each step again under the config that it had: a fork may have changed the method or the learning rate.
+            config = config_from(dict(event.config), source=f"run {event.name}")
+            compute = Compute(config, folder, run_domain(folder, config), progress)
+            before, trainer = trainer, compute.new_trainer()
+            if before is not None:
+                trainer.go_on_from(before)
+        elif isinstance(event, ev.RolloutsRecorded) and event.purpose == "train":
             batches.append(event.artifact)
         elif isinstance(event, ev.StepTrained):
+            assert compute is not None and trainer is not None, "a log begins with RunStarted"
             again = compute.train_recorded(trainer, TrainedStep(event.cycle, event.step, tuple(batches), event.weights))
             batches = []
             steps += 1

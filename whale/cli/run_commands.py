@@ -37,9 +37,12 @@ def run(config_file: Path, name: str | None, overrides: list[str], quiet: bool) 
         name = config_file.resolve().parent.name if stem == "whale" else stem
     check_name(name)
     from whale.alternation.session import create_folder, require_machine
+    from whale.alternation.task_step import require_generator
     from whale.domains.registry import preflight
 
-    preflight(try_config(config))
+    domain = try_config(config)
+    require_generator(config, domain)
+    preflight(domain)
     require_machine(runs_folder().resolve() / name, config)
     folder = create_folder(runs_folder() / name, config)
     carry_through(folder, quiet)

@@ -88,7 +88,7 @@ def diagnose(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say which side is the bottleneck now, by a short search and a short RSFT on training tasks; may be undecided."""
+    """Say which side is the bottleneck now, by a short search and a short training phase; may be undecided."""
     from whale.cli import diagnose_command
     from whale.diagnosis.probe import Sizes
 

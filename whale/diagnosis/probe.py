@@ -1,4 +1,4 @@
-"""Run a probe: a base that is measured, a short RSFT from it, and a fork of it with a short harness search.
+"""Run a probe: a base that is measured, a short training from it, and a fork of it with a short harness search.
 
 All of it are ordinary runs, by the same runner and the one rollout path, in a folder that is thrown away; nothing
 of the user's run changes.
@@ -76,7 +76,7 @@ def probe_config(config: Config, sizes: Sizes, weight_tasks: int, harness: Path 
         ),
         schedule=msgspec.structs.replace(
             config.schedule, kind="weight-only", cycles=1, epochs=epochs, iterations=0, budget_epochs="",
-            budget_iterations=0, count_incoming=False,
+            budget_iterations=0, count_incoming=False, tasks_patience=0,
         ),
         evaluate=msgspec.structs.replace(config.evaluate, tasks=0, samples=1, test_tasks=0),
         events=msgspec.structs.replace(config.events, url="", run=""),

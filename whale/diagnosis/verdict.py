@@ -29,7 +29,7 @@ class Verdict:
 
 
 def judge(before: Sequence[Outcome], harness: Sequence[Outcome], weights: Sequence[Outcome]) -> Verdict:
-    """Compare the pair after a short search and after a short RSFT, with each other and with what it was.
+    """Compare the pair after a short search and after a short training, with each other and with what it was.
 
     All three are outcomes on the same (task, sample) pairs. A side is named if the whole interval of the difference is
     on its side, and that side itself has gained.
@@ -37,10 +37,10 @@ def judge(before: Sequence[Outcome], harness: Sequence[Outcome], weights: Sequen
     gain_h, gain_w = paired_interval(before, harness), paired_interval(before, weights)
     difference = _interval(paired_differences(weights, harness), WRONG)
     if difference.low > 0 and gain_h.gain > 0:
-        return Verdict("harness", gain_h, gain_w, difference, "a short search gained more than a short RSFT")
+        return Verdict("harness", gain_h, gain_w, difference, "a short search gained more than a short training")
     if difference.high < 0 and gain_w.gain > 0:
-        return Verdict("weights", gain_h, gain_w, difference, "a short RSFT gained more than a short search")
-    moved = [name for name, gain in (("search", gain_h), ("RSFT", gain_w)) if gain.low > 0]
+        return Verdict("weights", gain_h, gain_w, difference, "a short training gained more than a short search")
+    moved = [name for name, gain in (("search", gain_h), ("training", gain_w)) if gain.low > 0]
     if moved:
         reason = f"{' and '.join(moved)} gained, and the two cannot be told apart at this size"
     else:

@@ -46,7 +46,9 @@ class Domain(Protocol):
     `verify_seconds`, what one verdict may take (VERIFY_SECONDS by default); `references(task)`, completions that
     give the right answer, by which `whale domains check` proves that the verifier passes them; and
     `observe(task, trajectory)`, more figures of a rollout by name, recorded with it for `whale metrics` and
-    `whale report`: a pure function that never raises.
+    `whale report`: a pure function that never raises; and `harder(task, seed)`, a new training task that is harder than
+    this one of D_weight, or None where it makes none: a pure function, and its result belongs to no other split.
+    A tasks phase (`schedule.tasks_patience`) asks for it where a question is passed.
     """
 
     name: str

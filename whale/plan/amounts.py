@@ -32,7 +32,7 @@ class Amounts:
     evaluate: int = 0
     test: int = 0
     steps: int = 0
-    """RSFT steps."""
+    """Steps of weight phases."""
     rounds: int = 0
     """Proposal rounds: sessions, where the proposer is a model."""
     checkpoints: int = 0
@@ -107,7 +107,7 @@ def _walk(config: Config, splits: dict[str, int], *, earliest: bool) -> Amounts:
                     total.rounds += rounds
                     archive = True
                 state = replace(state, iteration=rounds, iterations_done=state.iterations_done + rounds)
-            else:
+            elif phase == "evaluate":
                 total.evaluate += _held_out(splits["validation"], config.evaluate.tasks, config.evaluate.samples)
             state = _ended(state, phase, sampled)
         total.cycles = state.cycle

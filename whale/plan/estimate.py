@@ -52,7 +52,7 @@ def estimate(
     """Multiply. `weights` is the number of the model's parameters, where it is known."""
     unknown: list[str] = []
     rollouts = Range(least.rollouts, most.rollouts)
-    seconds = _seconds(least, most, rates, unknown)
+    seconds = _seconds(config, least, most, rates, unknown)
     dollars = proposer_dollars(config, least, most, rates, unknown)
     per_second = None if dollars_per_hour is None else dollars_per_hour / 3600
     return Plan(
@@ -74,8 +74,11 @@ def _times(value: Range, factor: float | None) -> Range | None:
     return None if factor is None else Range(value.least * factor, value.most * factor)
 
 
-def _seconds(least: Amounts, most: Amounts, rates: Rates, unknown: list[str]) -> Range | None:
-    """Sampling, and training on what passes: as many as were measured at the least, all of them at the most."""
+def _seconds(config: Config, least: Amounts, most: Amounts, rates: Rates, unknown: list[str]) -> Range | None:
+    """Sampling, and training: RSFT on as many as were measured to pass at the least, on all of them at the most.
+
+    GRPO trains on failed rollouts too, and on none of a question whose rollouts all did the same: at the least, none.
+    """
     if rates.seconds_per_rollout is None:
         unknown.append("time and tokens: --probe measures them here, --like RUN takes them from a run")
         return None
@@ -83,7 +86,8 @@ def _seconds(least: Amounts, most: Amounts, rates: Rates, unknown: list[str]) ->
         unknown.append("training time: nothing was trained on where the rates come from; give --seconds-per-kept")
         return None
     kept = rates.seconds_per_kept or 0.0
-    low = least.rollouts * rates.seconds_per_rollout + least.train * (rates.passed or 0.0) * kept
+    share = (rates.passed or 0.0) if config.weights.method == "rsft" else 0.0
+    low = least.rollouts * rates.seconds_per_rollout + least.train * share * kept
     return Range(low, most.rollouts * rates.seconds_per_rollout + most.train * kept)
 
 

@@ -1,4 +1,4 @@
-"""Measure the rates of a config on this machine: a few rollouts of (θ0, h0) on training tasks, and one RSFT step.
+"""Measure the rates of a config on this machine: a few rollouts of (θ0, h0) on training tasks, and one training step.
 
 Everything happens in a folder that is thrown away. The step is taken on all rollouts, passed or not: what it does
 to the weights is of no use, how long it takes is.
@@ -19,8 +19,8 @@ from whale.plan.rates import Rates
 from whale.rollout.parquet import encode_trajectories
 from whale.rollout.types import EpisodeSpec, Trajectory
 from whale.search.tree import digest
-from whale.weights.rsft import Trainer
 from whale.weights.samples import samples_from
+from whale.weights.trainer import Trainer
 
 LOG_BYTES = 300
 """Of the log, per rollout."""

@@ -19,7 +19,7 @@ class Rates:
     """Rollouts that were measured."""
     seconds_per_rollout: float | None = None
     seconds_per_kept: float | None = None
-    """Of training, per rollout that passed and was trained on."""
+    """Of training, per rollout that was trained on."""
     passed: float | None = None
     """Share of training rollouts that passed, with the weights and harness that were measured."""
     prompt_tokens: float | None = None

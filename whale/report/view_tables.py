@@ -118,7 +118,7 @@ class RolloutView(SQLModel, table=True):
 
 
 class StepView(SQLModel, table=True):
-    """One RSFT step."""
+    """One step of a weight phase."""
 
     __tablename__ = "view_steps"
 

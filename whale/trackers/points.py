@@ -48,6 +48,7 @@ def _values(event: ev.Event, meta: Any, state: State) -> dict[str, float]:
                 "train/success": event.passed / event.rollouts if event.rollouts else 0.0,
                 "train/kept": event.kept,
                 "train/tokens": event.trained_tokens,
+                **{f"train/{name}": value for name, value in event.metrics.items()},
             }
             return values | ({} if event.loss is None else {"train/loss": event.loss})
         case ev.CandidateScored():

@@ -23,7 +23,7 @@ _TEMPORARY = ".tmp-"
 
 
 class Saveable(Protocol):
-    """What can be checkpointed: `rsft.Trainer`."""
+    """What can be checkpointed: `trainer.Trainer`."""
 
     def state_dict(self) -> Mapping[str, torch.Tensor]:
         """θ by name."""

@@ -1,8 +1,9 @@
-"""The loss of a micro-batch: a packed layout goes through the model once, terms come out."""
+"""The trained tokens of a micro-batch: a packed layout goes through the model once, terms of a loss come out."""
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -19,8 +20,50 @@ Packing = Literal["auto", "tree", "rows"]
 _PROBE = (Sample((1, 2, 3, 4), (False, True, True, True)), Sample((1, 2, 5, 3), (False, True, True, True)))
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """A micro-batch's T trained tokens under the current weights, with gradients. All on one device."""
+
+    logits_PV: torch.Tensor
+    """fp32, one row a predictor: a place may predict several tokens."""
+    index_T: torch.Tensor
+    """Each token's predictor."""
+    token_T: torch.Tensor
+    weight_T: torch.Tensor
+    """How many samples share the term."""
+    advantage_T: torch.Tensor
+    recorded_T: torch.Tensor
+    """log π at sampling. Both fp32, and empty where the samples carry no advantage."""
+
+    def logprobs_T(self) -> torch.Tensor:
+        """Return log π(token | context), fp32."""
+        return self.logits_PV[self.index_T, self.token_T] - self.logits_PV.logsumexp(-1)[self.index_T]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A micro-batch's share of a loss."""
+
+    total: torch.Tensor
+    """Scalar, summed over the tokens by weight; the trainer divides by the update's number of tokens."""
+    sums: Mapping[str, float] = field(default_factory=dict)
+    """Further figures, summed alike."""
+
+
+LossFunction = Callable[[Terms], Loss]
+
+
+def negative_log_likelihood(terms: Terms) -> Loss:
+    """-Σ weight · log π(token | context): what RSFT minimises."""
+    # One logsumexp a predictor, whichever and however many tokens it predicts.
+    times_P = torch.zeros(len(terms.logits_PV), device=terms.logits_PV.device)
+    times_P = times_P.index_add_(0, terms.index_T, terms.weight_T.float())
+    chosen_T = terms.logits_PV[terms.index_T, terms.token_T]
+    return Loss((times_P * terms.logits_PV.logsumexp(-1)).sum() - (terms.weight_T * chosen_T).sum())
+
+
 class Objective:
-    """-Σ weight · log π(token | context) of a model, at its current weights, with gradients."""
+    """A model's log-probabilities over packed samples, at its current weights, with gradients."""
 
     def __init__(self, model: PreTrainedModel, dtype: torch.dtype, capacity: int, packing: Packing) -> None:
         """Settle the packing of at most `capacity` tokens at once; a tree replaces the model's attention."""
@@ -39,15 +82,20 @@ class Objective:
         pack = pack_trees if self.packing == "tree" else pack_rows
         return pack(samples, self._capacity)
 
-    def loss(self, layout: Layout) -> torch.Tensor:
-        """Return the scalar -Σ weight · log π(token | context) over a micro-batch, in fp32."""
-        logits = self._logits(layout)
+    def terms(self, layout: Layout) -> Terms:
+        """Return the trained tokens of a micro-batch."""
         index, token, weight = (
             torch.tensor(column, device=self._device) for column in zip(*layout.targets, strict=True)
         )
-        # One logsumexp a predictor, whichever and however many tokens it predicts.
-        times = torch.zeros(len(logits), device=self._device).index_add_(0, index, weight.float())
-        return (times * logits.logsumexp(-1)).sum() - (weight * logits[index, token]).sum()
+        advantage, recorded = (
+            torch.tensor(column, dtype=torch.float32, device=self._device)
+            for column in (zip(*layout.credits, strict=True) if layout.credits else ((), ()))
+        )
+        return Terms(self._logits(layout), index, token, weight, advantage, recorded)
+
+    def loss(self, layout: Layout) -> torch.Tensor:
+        """Return the scalar -Σ weight · log π(token | context) over a micro-batch, in fp32."""
+        return negative_log_likelihood(self.terms(layout)).total
 
     @torch.no_grad()
     def logprobs(self, ids: Sequence[int]) -> list[float]:

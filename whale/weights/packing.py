@@ -27,7 +27,8 @@ from whale.weights.types import Sample
 class Layout:
     """One micro-batch: rows of input tokens, and the terms of the loss.
 
-    The terms are -weight · log π(token | predictors[index]); a predictor is a place (row, column).
+    A term is weight · f(log π(token | predictors[index])); a predictor is a place (row, column). Samples share a
+    term if they have the same token in the same context, and the same credit for it.
     """
 
     rows: tuple[tuple[int, ...], ...]
@@ -40,6 +41,8 @@ class Layout:
     """Places that predict a trained token, in (row, column) order, each once."""
     targets: tuple[tuple[int, int, int], ...]
     """(index into predictors, token id, weight): the weight counts the samples that share this term."""
+    credits: tuple[tuple[float, ...], ...] = ()
+    """Per target (advantage, recorded logprob); empty where the samples carry none."""
 
     @property
     def nodes(self) -> int:
@@ -57,17 +60,21 @@ class _Path:
     """A sample cut after its last trained token, which is only a target: nothing follows from it."""
 
     inputs: tuple[int, ...]
-    trained: tuple[tuple[int, int], ...]
-    """(position of the predicting token, trained token)."""
+    trained: tuple[tuple[int, int, tuple[float, ...]], ...]
+    """(position of the predicting token, trained token, its credit)."""
 
 
 def _paths(samples: Sequence[Sample]) -> list[_Path]:
     paths = []
     for sample in samples:
-        trained = tuple((t - 1, sample.token_ids[t]) for t, on in enumerate(sample.loss_mask) if on)
+        trained = tuple((t - 1, sample.token_ids[t], _credit(sample, t)) for t, on in enumerate(sample.loss_mask) if on)
         if trained:
             paths.append(_Path(sample.token_ids[: trained[-1][0] + 1], trained))
     return paths
+
+
+def _credit(sample: Sample, position: int) -> tuple[float, ...]:
+    return () if sample.advantage is None else (sample.advantage, sample.logprobs[position])
 
 
 def pack_trees(samples: Sequence[Sample], capacity: int) -> Iterator[Layout]:
@@ -102,7 +109,7 @@ def _tree(paths: Sequence[_Path]) -> Layout:
     tokens: list[int] = []
     depths: list[int] = []
     ends: list[int] = []
-    terms: Counter[tuple[int, int]] = Counter()
+    terms: Counter[tuple[int, int, tuple[float, ...]]] = Counter()
     nodes: list[int] = []  # of the current path, by depth
     previous: tuple[int, ...] = ()
     for path in paths:
@@ -115,19 +122,25 @@ def _tree(paths: Sequence[_Path]) -> Layout:
             tokens.append(path.inputs[depth])
             depths.append(depth)
             ends.append(0)
-        terms.update((nodes[position], token) for position, token in path.trained)
+        terms.update((nodes[position], token, credit) for position, token, credit in path.trained)
         previous = path.inputs
     for node in nodes:
         ends[node] = len(tokens)
-    predictors = sorted({node for node, _ in terms})
+    predictors = sorted({node for node, _, _ in terms})
+    counted = sorted(terms.items())
     index = {node: i for i, node in enumerate(predictors)}
     return Layout(
         rows=(tuple(tokens),),
         depths=tuple(depths),
         ends=tuple(ends),
         predictors=tuple((0, node) for node in predictors),
-        targets=tuple((index[node], token, weight) for (node, token), weight in sorted(terms.items())),
+        targets=tuple((index[node], token, weight) for (node, token, _), weight in counted),
+        credits=_credits([credit for (_, _, credit), _ in counted]),
     )
+
+
+def _credits(credits: Sequence[tuple[float, ...]]) -> tuple[tuple[float, ...], ...]:
+    return tuple(credits) if any(credits) else ()
 
 
 def pack_rows(samples: Sequence[Sample], capacity: int) -> Iterator[Layout]:
@@ -146,11 +159,12 @@ def pack_rows(samples: Sequence[Sample], capacity: int) -> Iterator[Layout]:
 
 
 def _rows(paths: Sequence[_Path]) -> Layout:
-    places = [(row, position, token) for row, path in enumerate(paths) for position, token in path.trained]
+    places = [(row, *term) for row, path in enumerate(paths) for term in path.trained]
     return Layout(
         rows=tuple(path.inputs for path in paths),
         depths=(),
         ends=(),
-        predictors=tuple((row, position) for row, position, _ in places),
-        targets=tuple((index, token, 1) for index, (_, _, token) in enumerate(places)),
+        predictors=tuple((row, position) for row, position, _, _ in places),
+        targets=tuple((index, token, 1) for index, (_, _, token, _) in enumerate(places)),
+        credits=_credits([credit for _, _, _, credit in places]),
     )

@@ -1,241 +1,32 @@
-"""Online rejection-sampling fine-tuning: one pass over S+ per step.
+"""Online rejection-sampling fine-tuning: the likelihood of the rollouts that passed is raised.
 
-Each optimiser update minimises, over its rollouts (the method's equation for online RSFT),
+    L(θ) = - Σ_{τ in S+} Σ_{t in I(τ)} log π_θ(τ_t | τ_<t)  /  Σ_{τ in S+} |I(τ)|
 
-    L(θ) = - Σ_τ Σ_{t in I(τ)} log π_θ(τ_t | τ_<t)  /  Σ_τ |I(τ)|
-
-as one sum over one number of tokens, however the samples are packed and cut into micro-batches. θ and the
-optimiser's state are fp32; under bf16 the products are autocast.
+over S+, the step's rollouts with R = 1 after the filters (the method's equation for online RSFT).
 """
 
-import hashlib
-import math
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
 
-import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
-
-from whale.errors import UsageError, WhaleError
-from whale.rollout.types import Engine
-from whale.weights import digest, sync
-from whale.weights.objective import Objective, Packing
-from whale.weights.state import TrainerState
-from whale.weights.types import Sample, StepResult
+from whale.rollout.types import Trajectory
+from whale.weights.objective import Loss, Terms, negative_log_likelihood
+from whale.weights.samples import FilterMode, TrainTurns, filter_rollouts, samples_from
+from whale.weights.types import Selection
 
 
 @dataclass(frozen=True, slots=True)
-class TrainerConfig:
-    """Settings of the weight phase's optimiser and of how a step is computed."""
+class RSFT:
+    """A `WeightMethod`."""
 
-    lr: float = 3e-5
-    minibatch: int = 64
-    """Rollouts per optimiser update."""
-    micro_batch_tokens: int | None = None
-    """Tokens computed at once (tree nodes): memory, never the result. None: 1,024 on CPU, 8,192 on a GPU."""
-    weight_decay: float = 0.0
-    grad_clip: float | None = 1.0
-    """Largest gradient norm; None or 0 clips nothing."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the products. auto: bfloat16 on CUDA and on CPUs with bf16 instructions, else float32."""
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    device: str = "auto"
-    threads: int | None = None
-    """CPU threads of this process; part of what a digest depends on. None: torch's own choice."""
-    seed: int = 0
-    """Mixed into each step's shuffle of rollouts into updates."""
-    packing: Packing = "auto"
+    filters: FilterMode = "default"
+    train_turns: TrainTurns = "all"
+    name: str = "rsft"
 
-    def __post_init__(self) -> None:
-        """Reject what no step can run with."""
-        sizes = (self.minibatch, self.micro_batch_tokens or 1, self.threads or 1)
-        if not (self.lr >= 0 and math.isfinite(self.lr)) or min(sizes) < 1 or self.weight_decay < 0:
-            raise UsageError(
-                f"trainer: lr {self.lr}, weight_decay {self.weight_decay}, minibatch {self.minibatch}, "
-                f"micro_batch_tokens {self.micro_batch_tokens}, threads {self.threads}: "
-                "sizes start at 1, rates at 0"
-            )
-        if self.dtype not in ("auto", "float32", "bfloat16") or self.packing not in ("auto", "tree", "rows"):
-            raise UsageError(f"trainer: dtype {self.dtype!r} or packing {self.packing!r} is unknown")
+    def select(self, trajectories: Sequence[Trajectory]) -> Selection:
+        """Return S+, and how many passed rollouts a filter dropped."""
+        kept, dropped = filter_rollouts(trajectories, self.filters)
+        return Selection([samples_from(trajectory, self.train_turns) for trajectory in kept], dropped)
 
-
-class Trainer:
-    """Owns θ (fp32) and AdamW's state. On a CPU, equal inputs and threads give equal digests."""
-
-    def __init__(self, model: str | Path | PreTrainedModel, config: TrainerConfig = TrainerConfig()) -> None:
-        """Load the model folder `model`, or take over a model that is already built (it is modified)."""
-        self.config = config
-        if config.threads is not None:
-            torch.set_num_threads(config.threads)
-        self.device = _device(config.device)
-        self.dtype = _dtype(config.dtype, self.device)
-        self.model = _model(model)
-        self.model.to(device=self.device, dtype=torch.float32)  # type: ignore[call-arg]  # behind a decorator
-        self.model.train(False)  # no dropout: the equation has none
-        self.model.requires_grad_(True)
-        self._optimizer = torch.optim.AdamW(
-            self.model.parameters(),
-            lr=config.lr,
-            betas=config.betas,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            fused=self.device.type in ("cpu", "cuda"),
-        )
-        self._state = TrainerState(self.model, self._optimizer, dict(_plain(config)))
-        capacity = config.micro_batch_tokens or (1024 if self.device.type == "cpu" else 8192)
-        self._objective = Objective(self.model, self.dtype, capacity, config.packing)
-
-    @property
-    def steps(self) -> int:
-        """Steps that this trainer's state has been through, those without an update included."""
-        return self._state.steps
-
-    def step(self, rollouts: Sequence[Sequence[Sample]], seed: int, label: str | None = None) -> StepResult:
-        """Do one pass of fine-tuning over S+, ⌈|S+| / minibatch⌉ updates, each over its own tokens.
-
-        `rollouts` holds each kept rollout's samples; `seed` shuffles them into updates. Where nothing is
-        trained (no rollouts, all masked) no optimiser step is made. Raises WhaleError, with θ and the
-        optimiser as they were before the step, for a loss or gradient that is not finite and for samples
-        that the model cannot take; it names `label` (or the step's number).
-        """
-        label = label or f"step {self._state.steps + 1}"
-        self._check(rollouts, label)
-        order = list(range(len(rollouts)))
-        random.Random(hashlib.sha256(f"whale/rsft/{self.config.seed}/{seed}".encode()).digest()).shuffle(order)
-        size = self.config.minibatch
-        updates = [
-            [sample for index in order[start : start + size] for sample in rollouts[index]]
-            for start in range(0, len(order), size)
-        ]
-        updates = [update for update in updates if any(sample.trained for sample in update)]
-        if not updates:
-            self._state.steps += 1
-            return StepResult(None, 0, 0, None)
-        # A later update may fail after an earlier one has changed θ: then all of the step is undone.
-        before = self._state.copy() if len(updates) > 1 else None
-        losses: list[float] = []
-        norms: list[float] = []
-        trained = [sum(sample.trained for sample in update) for update in updates]
-        try:
-            for number, (update, tokens) in enumerate(zip(updates, trained, strict=True), start=1):
-                where = f"{label}, update {number} of {len(updates)}"
-                loss, norm = self._gradient(update, tokens, where)
-                losses.append(loss)
-                norms.append(norm)
-                self._optimizer.step()
-                self._optimizer.zero_grad(set_to_none=True)
-        except BaseException:
-            self._optimizer.zero_grad(set_to_none=True)
-            if before is not None:
-                self._state.restore(before)
-            raise
-        self._state.steps += 1
-        total = sum(trained)
-        mean = sum(loss * tokens for loss, tokens in zip(losses, trained, strict=True)) / total
-        return StepResult(mean, total, len(updates), max(norms))
-
-    def _gradient(self, samples: Sequence[Sample], tokens: int, where: str) -> tuple[float, float]:
-        """Leave the gradient of L in the parameters, clipped; return L and the norm before clipping."""
-        loss = 0.0
-        for layout in self._objective.layouts(samples):
-            part = self._objective.loss(layout) / tokens
-            value = part.item()
-            if not math.isfinite(value):
-                raise WhaleError(f"{where}: the loss is {value}; weights unchanged. Try a smaller lr or float32")
-            part.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            loss += value
-        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        value = norm.item()
-        if not math.isfinite(value):
-            raise WhaleError(f"{where}: the gradient's norm is {value}; weights unchanged. Try a smaller lr or float32")
-        if self.config.grad_clip:
-            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.grad_clip, norm)
-        return loss, value
-
-    def _check(self, rollouts: Sequence[Sequence[Sample]], label: str) -> None:
-        vocabulary = self.model.get_input_embeddings().weight.shape[0]  # type: ignore[index]  # an Embedding
-        context: int | None = getattr(self.model.config, "max_position_embeddings", None)
-        for sample in (sample for samples in rollouts for sample in samples):
-            if context is not None and len(sample.token_ids) > context:
-                raise WhaleError(f"{label}: a sample has {len(sample.token_ids)} tokens, the model takes {context}")
-            if sample.token_ids and not 0 <= min(sample.token_ids) <= max(sample.token_ids) < vocabulary:
-                raise WhaleError(f"{label}: a sample has token ids outside the model's {vocabulary}: another model's?")
-
-    def logprobs(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Per sequence: log π(id_t | id_<t) for t >= 1, length len(ids) - 1."""
-        return [self._objective.logprobs(ids) for ids in sequences]
-
-    def check_engine(self, engine: Engine, sequences: Sequence[Sequence[int]], tolerance: float) -> float:
-        """Compare the engine with this trainer's weights; see `whale.weights.sync.check_engine`."""
-        return sync.check_engine(engine, sequences, self.logprobs(sequences), tolerance)
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return θ by name, on its device, not copied; a tied output head is left out."""
-        return self._state.weights()
-
-    def weights_digest(self) -> str:
-        """Return the digest of θ (`digest.weights_digest`)."""
-        return digest.weights_digest(self.state_dict())
-
-    def trainer_digest(self) -> str:
-        """Return the digest of θ and the optimiser's state."""
-        return digest.trainer_digest(self.weights_digest(), self._state.optimizer_tensors())
-
-    def save(self, folder: str | Path) -> Mapping[str, str]:
-        """Write θ, the optimiser's state and a summary into `folder`; return {"weights", "trainer"} digests.
-
-        Not atomic by itself: `checkpoints.CheckpointStore.save` is.
-        """
-        weights = self.weights_digest()
-        trainer = digest.trainer_digest(weights, self._state.optimizer_tensors())
-        digests = {"weights": weights, "trainer": trainer}
-        self._state.save(Path(folder), digests)
-        return digests
-
-    def load(self, folder: str | Path) -> None:
-        """Take over the state saved in `folder`, learning rate and other settings aside.
-
-        Raises WhaleError if it is of another model, incomplete, or without the optimiser's state; then
-        nothing has changed.
-        """
-        self._state.load(Path(folder))
-
-
-def _plain(config: TrainerConfig) -> Iterator[tuple[str, Any]]:
-    for name in TrainerConfig.__slots__:
-        value = getattr(config, name)
-        yield name, list(value) if isinstance(value, tuple) else value
-
-
-def _model(model: str | Path | PreTrainedModel) -> PreTrainedModel:
-    if isinstance(model, PreTrainedModel):
-        return model
-    if not (Path(model) / "config.json").is_file():
-        raise WhaleError(f"{model}: no model folder (config.json is missing)")
-    loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True)
-    return loaded
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise WhaleError(f'device = "{name}": this machine has no CUDA device; use "cpu" or "auto"')
-    return device
-
-
-def _dtype(name: str, device: torch.device) -> torch.dtype:
-    if name == "auto":
-        if device.type == "cpu":
-            # Without the instructions bf16 is emulated, about ten times slower than fp32.
-            capable = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-        else:
-            capable = device.type == "cuda" and torch.cuda.is_bf16_supported()
-        return torch.bfloat16 if capable else torch.float32
-    return torch.bfloat16 if name == "bfloat16" else torch.float32
+    def loss(self, terms: Terms) -> Loss:
+        """Return the negative log-likelihood."""
+        return negative_log_likelihood(terms)

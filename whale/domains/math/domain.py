@@ -11,7 +11,7 @@ from typing import Any, Literal
 from whale.domains.base import SPLITS, Split, Task, ToolFunction, Verdict
 from whale.domains.math import baselines
 from whale.domains.math.leak import LeakCheck
-from whale.domains.math.problems import NotEnoughProblems, Problem, draw_problems
+from whale.domains.math.problems import NotEnoughProblems, Problem, draw_harder, draw_problems
 from whale.domains.math.python_tool import PythonTool, with_budget
 from whale.domains.math.verifier import (
     VERIFIERS,
@@ -158,6 +158,12 @@ class MathDomain:
     def answer_in(self, task: Task, text: str) -> bool:
         """Whether the answer stands in the text as a number of its own; see `verifier.contains_answer`."""
         return contains_answer(task.private["answer"], text)
+
+    def harder(self, task: Task, seed: int) -> Task | None:
+        """A generated problem of D_weight with one more step; None for one of four steps or of a data set."""
+        steps = len(task.private.get("solution", ()))
+        problem = draw_harder(steps, seed) if steps else None
+        return None if problem is None else _task(problem)
 
     def no_skill(self, split: Split) -> Mapping[str, float]:
         """Success of rules that read no problem, by name, over a whole split of generated problems."""

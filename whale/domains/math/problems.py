@@ -6,7 +6,7 @@ so that no seed, size or other option can bring a problem of one split into anot
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whale.domains.base import SPLITS, Split
 from whale.domains.draws import Draws, digest
@@ -76,6 +76,17 @@ def draw_problems(split: Split, count: int, levels: Sequence[int], seed: int) ->
         problems.append(problem)
         seen.add((problem.template, problem.numbers))
     return tuple(problems)
+
+
+def draw_harder(level: int, seed: int) -> Problem | None:
+    """A problem of D_weight with one more step than `level`; None if there are no such templates."""
+    templates, words = load_templates()
+    kinds = [template for template in templates if template.level == level + 1 and not template.new]
+    if not kinds:
+        return None
+    found = _draw(Draws("math", "harder", seed), "weight", kinds, words, 0, set())
+    # Its id is its content: the same numbers in other words are the same problem.
+    return replace(found, id=f"weight-{found.template}-{'-'.join(map(str, found.numbers))}")
 
 
 def _draw(

@@ -83,7 +83,13 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def label(config: Mapping[str, Any]) -> str:
-    """A system's name in the paper's terms: weight-only, whale (0.6, 6), fst (0.6, 6), ..."""
+    """A system's name in the paper's terms: weight-only, whale (0.6, 6), ...; with its weight method, unless RSFT."""
+    method = str(config.get("weights", {}).get("method", "rsft"))
+    name = _schedule_label(config)
+    return name if method == "rsft" or name == "harness-only" else f"{name} with {method}"
+
+
+def _schedule_label(config: Mapping[str, Any]) -> str:
     schedule, space = config.get("schedule", {}), config.get("search", {}).get("space", "full")
     kind = str(schedule.get("kind", "fixed"))
     if kind == "fixed":
