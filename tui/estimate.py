@@ -105,11 +105,14 @@ def _words(state: State, command: d.Command) -> str:
                 "evaluate": f"evaluating {batch.candidate} on {batch.split} tasks",
                 "smoke": f"trying {batch.candidate} on one task",
             }
-            return what[batch.purpose]
+            return what.get(batch.purpose, f"rollouts of {batch.candidate}")
         case d.Train(step=step, steps=steps):
             return f"training step {step} of {steps}"
         case d.Propose(iteration=iteration):
-            return f"the proposer writes the candidates of iteration {iteration}"
+            turns = f", turn {state.session_turns} of its session" if state.session_turns else ""
+            return f"the proposer writes the candidates of iteration {iteration}{turns}"
+        case d.AwaitApproval(candidate=candidate):
+            return f"{candidate} waits for a reviewer"
         case d.Validate(candidate=candidate):
             return f"checking {candidate}"
         case d.Commit(candidate=candidate):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from whale.events import Recorded
 from whale.events import types as ev
 
-PURPOSES: tuple[ev.Purpose, ...] = ("train", "score", "evaluate", "smoke")
+PURPOSES: tuple[ev.Purpose, ...] = ("train", "score", "evaluate", "smoke", "try")
 TRUNCATED, BROKEN, FABRICATED = 1, 2, 4
 """Bits of a rollout's flags; BROKEN: the harness itself failed."""
 
@@ -82,10 +82,9 @@ class Facts:
         self.requests: list[Request] = []
         self.answers: dict[str, tuple[int, ev.ControlHandled]] = {}
         """Request key -> the newest answer."""
+        self.sessions: dict[tuple[int, int], array[int]] = {}
+        """(cycle, iteration) -> positions of a proposer's replies, and of its session's end."""
         self.step_seconds = array("d")
-        self.usd = array("d")
-        """Dollars paid up to each entry of `usd_positions`."""
-        self.usd_positions = array("I")
         self._how = "accepted"
 
     def add(self, recorded: Recorded) -> None:
@@ -107,16 +106,14 @@ class Facts:
             self._how = "reverted"
         elif isinstance(event, ev.StepTrained):
             self.step_seconds.append(float(recorded.meta.get("seconds") or 0.0))
+        elif isinstance(event, ev.ProposerReplied | ev.ProposerSessionEnded):
+            self.sessions.setdefault((event.cycle, event.iteration), array("I")).append(position)
         elif isinstance(event, ev.ControlHandled):
             self.answers[event.request] = (position, event)
         elif type(event).__name__ == "HarnessChosen":
             self._how = "by hand"
         if recorded.stream == "control":
             self.requests.append(Request(position, recorded.key, event, recorded.at))
-        paid = recorded.meta.get("usd")
-        if isinstance(paid, int | float):
-            self.usd.append((self.usd[-1] if self.usd else 0.0) + paid)
-            self.usd_positions.append(position)
         self.count = position
 
     def _rollouts(self, position: int, event: ev.RolloutsRecorded, seconds: float | None) -> None:
@@ -168,8 +165,3 @@ class Facts:
             if seen == last:
                 break
         return rollouts / seconds if seconds > 0 else None
-
-    def dollars(self, until: int) -> float | None:
-        """What was paid up to a position; None where the log says nothing on it."""
-        n = bisect_right(self.usd_positions, until)
-        return self.usd[n - 1] if n else None

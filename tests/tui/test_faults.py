@@ -82,7 +82,7 @@ async def test_without_its_artifacts_rollouts_are_listed_and_the_transcript_says
     shutil.rmtree(own_run / "artifacts")
     async with watching(own_run) as user:
         await user.press("6")
-        user.sees("passed", "the rollouts' texts are not here")
+        user.sees("passed", "the run's artifacts are not here")
 
 
 @story
@@ -103,7 +103,7 @@ async def test_a_tiny_terminal_shows_every_screen_without_a_crash(finished_run: 
     async with watching(finished_run, (120, 40)) as user:
         for size in ((40, 10), (20, 5), (200, 60), (40, 10)):
             await user.pilot.resize_terminal(*size)
-            for key in "12345678":
+            for key in "123456789":
                 await user.press(key)
                 user.sees("whale")
 
@@ -124,7 +124,7 @@ async def test_text_from_models_and_proposers_cannot_reach_the_terminal_as_escap
     source = LogSource("hostile" + hostile, "memory" + hostile, lambda _: log)
     async with watching(source, (120, 40)) as user:
         user.app.choose(last)
-        for key in "2345678":
+        for key in "23456789":
             await user.press(key)
             assert not set(user.screen) & set("\x1b\x07\x00\x9b\u202e\u2066\u200b"), key
         await user.press("3")

@@ -93,7 +93,7 @@ async def test_a_live_run_is_paused_resumed_and_stopped_after_its_phase_and_each
             await user.waits_to_see("▶ running")
             await user.pilot.press("p")
             await user.waits_to_see("‖ paused")
-            await user.waits_to_see("pause: paused")
+            await user.waits_to_see("paused at a safe point")
             assert runner.poll() is None, "a paused run keeps its process"
             assert RunFolder(runs / "live").state().status == "paused"
             await user.pilot.press("p")

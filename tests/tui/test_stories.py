@@ -128,7 +128,7 @@ async def test_rollouts_are_filtered_and_read_turn_by_turn(finished_run: Path) -
         user.sees("rollouts · passed, train", "T trained")
         await user.press("t")
         user.sees("task weight-")
-        await user.press("t", "u", "u", "u", "u")
+        await user.press("t", "u", "u", "u", "u", "u")
         user.sees("rollouts · passed ")
         await user.press("f", "f", "f", "f", "f")
         user.sees("rollouts · all")
@@ -207,7 +207,7 @@ async def test_the_palette_finds_a_command_by_its_name(made_up_run: Path) -> Non
 @story
 async def test_the_mouse_chooses_tabs_and_lines(made_up_run: Path) -> None:
     async with watching(made_up_run) as user:
-        column = user.screen.split("\n")[1].index("3 Lineage")
+        column = user.screen.split("\n")[1].index("3Lineage")
         await user.pilot.click("#tabs", offset=(column + 1, 0))
         await user.waits_to_see("lineage · 19")
         before = user.app.chosen

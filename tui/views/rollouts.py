@@ -218,6 +218,7 @@ class RolloutLines:
 
     def __init__(self, run: OpenRun, found: Sequence[int]) -> None:
         self.run, self.found = run, found
+        self._digits = len(str(run.history.position))
 
     def __len__(self) -> int:
         return len(self.found)
@@ -236,13 +237,14 @@ class RolloutLines:
         purpose = PURPOSES[facts.rollout_purposes[i]]
         candidate = facts.candidates.names[facts.rollout_candidates[i]]
         task = facts.tasks.names[facts.rollout_tasks[i]]
+        event = f" #{facts.rollout_positions[i]:<{self._digits}}" if width >= 64 else ""  # a task's name counts more
         return (
             mark,
             Span(extra + " ", "warn"),
             Span(fit(purpose, 9), "muted"),
-            Span(fit(candidate, 13), ""),
-            Span(fit(task, max(6, width - 42)), ""),
-            Span(f" #{facts.rollout_positions[i]}", "muted"),
+            Span(fit(candidate, 12) + " ", ""),
+            Span(fit(task, max(6, width - 34 - len(event))), ""),
+            Span(event, "muted"),
         )
 
     def text(self, index: int) -> str:
