@@ -18,9 +18,9 @@ from whale.tui.dialogs import Dialog, Question
 from whale.tui.difflines import UnifiedLines, parse
 from whale.tui.highlight import Painter
 from whale.tui.opened import OpenRun
-from whale.tui.requests import request_lines, told
+from whale.tui.requests import request_lines, told, words
 from whale.tui.shell import Shell
-from whale.tui.text import FixedLines, Line, Lines, line, wrap
+from whale.tui.text import FixedLines, Line, Lines, line, measure, wrap
 
 
 class Acting(Shell):
@@ -73,20 +73,21 @@ class Acting(Shell):
     @work(thread=True, exclusive=True, group="question")
     def _question(self, plan: steering.Plan) -> None:
         diff: UnifiedLines | None = None
-        words = ""
+        problem = ""
         if plan.diff is not None and self.opened is not None:
             try:
                 diff = UnifiedLines(parse(self.opened.diff(*plan.diff)), Painter)
             except WhaleError as error:
-                words = str(error)
+                problem = str(error)
 
         def made(width: int) -> Lines:
             lines: list[Line] = [line(part) for text in plan.consequences for part in wrap(text, width)]
-            if words:
-                lines += [line((part, "warn")) for part in wrap(words, width)]
+            if problem:
+                lines += [line((part, "warn")) for part in wrap(problem, width)]
             if diff is not None:
                 lines += [line(""), *(diff.line(i, width) for i in range(min(len(diff), 2000)))]
-            return FixedLines(lines)
+            widest = max(map(measure, lines), default=0)
+            return FixedLines(lines, width=widest if widest > width else 0)
 
         def answered(yes: object) -> None:
             if plan.declined is not None and yes is not None:
@@ -124,7 +125,7 @@ class Acting(Shell):
         if plan.title == "note":
             self.from_thread(self.tell, "note recorded")
         else:
-            self.from_thread(self.tell, f"{plan.title}: asked", "information", 2)
+            self.from_thread(self.tell, f"{words(plan.event)}: asked", "information", 3)
 
     def _command(self, run: OpenRun, plan: steering.Plan) -> None:
         """Start the command line in a process of its own."""

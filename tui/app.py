@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
+from textual import events
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import BindingType
 from textual.screen import Screen
@@ -19,7 +20,7 @@ from whale.tui.acting import Acting
 from whale.tui.actions import ACTIONS, bindings, first_key, help_rows, key_file
 from whale.tui.bars import head_parts, key_parts, past_parts, tab_parts
 from whale.tui.dialogs import Dialog, help_lines
-from whale.tui.lines import LineBar, LineView
+from whale.tui.lines import LineBar, LineView, Palette
 from whale.tui.opened import Moment, OpenRun
 from whale.tui.searching import Searching
 from whale.tui.source import RunSource
@@ -78,6 +79,7 @@ class WhaleApp(Travelling, Searching, Acting):
 
     def compose(self) -> ComposeResult:
         """The frame; screens are made when they are first shown."""
+        yield Palette()
         yield LineBar(id="head")
         yield LineBar(id="tabs")
         yield LineBar(id="banner")
@@ -209,8 +211,17 @@ class WhaleApp(Travelling, Searching, Acting):
         """The style sheet knows whether the terminal's own colours are used."""
         self.set_class(theme.startswith("ansi"), "-ansi-look")
 
-    def on_resize(self) -> None:
-        """The frame depends on the width, which is known once this has been handled."""
+    def on_resize(self, event: events.Resize) -> None:
+        """The frame depends on the width, which is known once this has been handled.
+
+        The classes of the size are set before Textual lays the screen out, which sets them afterwards: a busy
+        machine would show the panes of the old size in the new one for a while.
+        """
+        classes = (self.HORIZONTAL_BREAKPOINTS, self.VERTICAL_BREAKPOINTS)
+        now = {max(pair for pair in pairs if pair[0] <= at)[1] for at, pairs in zip(event.size, classes, strict=True)}
+        for screen in self.screen_stack:
+            screen.remove_class(*({name for pairs in classes for _, name in pairs} - now))
+            screen.add_class(*now)
         self.call_after_refresh(self._draw_frame)
         self.call_after_refresh(self._draw_keys)
 

@@ -21,11 +21,13 @@ class Part:
     unit: str
     left: float | None = None
     """Seconds that it will take yet; None if nothing is known of its speed."""
+    begun: float = 0.0
+    """How much of the unit after those that are done is done, in [0, 1)."""
 
     @property
     def share(self) -> float:
         """In [0, 1]."""
-        return self.done / self.total if self.total else 1.0
+        return (self.done + self.begun) / self.total if self.total else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,13 @@ def progress(state: State, facts: Facts, until: int) -> Progress:
     if phase is not None:
         parts.append(phase)
     cycles = config.schedule.cycles + state.extra_cycles
-    ended = state.cycle - 1 + len(state.phases_ended) / 3 if state.cycle else 0.0
-    parts.append(Part("run", state.cycle if state.status == "completed" else int(max(0.0, ended)), cycles, "cycles"))
+    if state.status == "completed":
+        parts.append(Part("run", state.cycle, cycles, "cycles"))
+    else:
+        ended = max(0.0, state.cycle - 1 + len(state.phases_ended) / 3) if state.cycle else 0.0
+        if state.cycle and phase is not None and len(state.phases_ended) < 3:
+            ended = min(ended + phase.share / 3, state.cycle - 0.01)
+        parts.append(Part("run", int(ended), cycles, "cycles", begun=ended % 1))
     return Progress(doing, tuple(parts))
 
 

@@ -6,6 +6,7 @@ there ever changes.
 """
 
 import datetime
+import re
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from whale.events import Recorded
 from whale.events import types as ev
 
 PURPOSES: tuple[ev.Purpose, ...] = ("train", "score", "evaluate", "smoke", "try")
+_AGAIN = re.compile(r"/r\d+/")
+"""In the key of a batch that scores a harness once more, for its noise: the score does not stand on it."""
 TRUNCATED, BROKEN, FABRICATED = 1, 2, 4
 """Bits of a rollout's flags; BROKEN: the harness itself failed."""
 
@@ -74,7 +77,7 @@ class Facts:
         self.rollout_candidates = array("I")
         self.tasks, self.candidates = Names(), Names()
         self.score_batches: dict[tuple[str, str], array[int]] = {}
-        """(candidate, weights) -> positions of the micro-batches that scored it."""
+        """(candidate, weights) -> positions of the micro-batches that its score stands on."""
         self.phases = array("I")
         """Positions at which a phase began."""
         self.acceptances: list[tuple[int, int, str, str]] = []
@@ -123,7 +126,7 @@ class Facts:
         self.batch_seconds.append(float("nan") if seconds is None else float(seconds))
         self.batch_purposes.append(purpose)
         self.batch_positions.append(position)
-        if event.purpose == "score":
+        if event.purpose == "score" and not _AGAIN.search(event.batch):
             self.score_batches.setdefault((event.candidate, event.weights), array("I")).append(position)
         for index, outcome in enumerate(event.outcomes):
             self.rollout_index.append(index)

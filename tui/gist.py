@@ -65,15 +65,15 @@ def _of_candidates(event: ev.Event) -> str:
 
 def _of_rollouts(event: ev.Event) -> str:
     match event:
-        case ev.RolloutsRecorded(batch=batch, outcomes=outcomes):
-            return f"{batch}: {sum(o.reward > 0 for o in outcomes)} of {len(outcomes)} passed"
+        case ev.RolloutsRecorded(purpose=purpose, candidate=c, outcomes=outcomes):
+            return f"{sum(o.reward > 0 for o in outcomes)} of {len(outcomes)} passed: {purpose} {c}"
         case ev.StepTrained(cycle=cycle, step=step, passed=passed, rollouts=rollouts, loss=loss):
             tail = "" if loss is None else f", loss {loss:.4f}"
             return f"cycle {cycle} step {step}: {passed} of {rollouts} passed{tail}"
         case ev.CheckpointSaved(checkpoint=checkpoint, cycle=cycle, step=step):
             return f"{checkpoint[:12]} cycle {cycle} step {step}"
         case ev.IterationCompleted(cycle=cycle, iteration=i, best=best, best_score=score):
-            return f"cycle {cycle} iteration {i}: best {best} {share(score)}"
+            return f"best {best} {share(score)}, cycle {cycle} iteration {i}"
         case ev.Evaluated(split=split, candidate=c, score=score, n=n):
             return f"{c} {split} {share(score)} of {n}"
         case ev.StageSelected(score=score, weights=weights):

@@ -229,29 +229,41 @@ def _log_file(path: Path, readonly: bool) -> "EventLog":
 
 
 def _database_source(url: str, git: str | None) -> RunSource:
-    """A run in a database: postgresql://host/database?run=NAME."""
+    """A run in a database: postgresql+psycopg://host/database?run=NAME; NAME may be left out where there is one run."""
     from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+    from whale.events.log import LogError
+    from whale.events.postgres_url import check_url
 
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
     run = query.pop("run", None)
-    if not parts.scheme.startswith("postgres"):
-        raise UsageError(f"{parts.scheme}://: not a database that this release reads; give postgresql://…?run=NAME")
-    if not run:
-        raise UsageError(f"{parts.hostname}{parts.path}: which run? add ?run=NAME to the URL")
-    if parts.password:
-        raise UsageError("no password in a URL, others can see it: use PGPASSWORD or ~/.pgpass")
-    plain = urlunsplit(parts._replace(query=urlencode(query)))
+    try:
+        plain = check_url(urlunsplit(parts._replace(query=urlencode(query))))
+    except LogError as error:
+        raise UsageError(str(error)) from None
     try:
         from whale.events import PostgresLog
+        from whale.events.postgres import runs
     except ImportError as error:
-        raise UsageError(f"{parts.scheme}://: this release cannot read logs in PostgreSQL") from error
+        raise UsageError(f'{parts.scheme}://: pip install "whale-evolve[postgres]" reads logs in PostgreSQL') from error
+    where = f"{parts.hostname or 'localhost'}{parts.path}"
+    if not run:
+        try:
+            there = [entry.name for entry in runs(plain)]
+        except LogError as error:
+            raise WhaleError(f"{where}: {error}") from error
+        if len(there) != 1:
+            known = f"; there: {', '.join(there[:20])}" if there else "; there is none yet"
+            raise UsageError(f"{where}: which run? add ?run=NAME to the URL{known}")
+        (run,) = there
+    named = run
 
     def opener(readonly: bool) -> "EventLog":
-        log: EventLog = PostgresLog(plain, run, readonly=readonly)
+        log: EventLog = PostgresLog(plain, named, readonly=readonly)
         return log
 
-    return LogSource(run, f"{parts.hostname or 'localhost'}{parts.path}", opener, git)
+    return LogSource(named, f"{where}?run={named}", opener, git)
 
 
 def known_runs(beside: str | None = None) -> list[FolderSource]:

@@ -84,9 +84,9 @@ def story(drive: Drive, terminal: Terminal, runner: "subprocess.Popen[bytes]") -
 
     # pause at the next safe point, and nothing happens meanwhile
     terminal.press("p")
-    terminal.waits_to_see("asked", 5)
+    terminal.waits_for(lambda text: "1 asked" in text or "‖ paused" in text, 30, "to see that it was asked")
     terminal.waits_to_see("‖ paused", 300)
-    terminal.waits_to_see("paused at a safe point", 10)
+    terminal.waits_to_see("doing paused at a safe point", 30)
     drive.keep(terminal, "paused")
     assert drive.state().status == "paused" and runner.poll() is None
     before = len(drive.events())
@@ -125,6 +125,9 @@ def story(drive: Drive, terminal: Terminal, runner: "subprocess.Popen[bytes]") -
     terminal.waits_to_see("Tasks +", 20)
     terminal.press("j")
     drive.keep(terminal, "harness")
+    terminal.press("9")
+    terminal.waits_to_see("proposer ·", 20)
+    drive.keep(terminal, "proposer")
     terminal.press("4", "a")
     terminal.waits_to_see(f"{old} → {new}", 20)
     drive.keep(terminal, "diff")
@@ -138,7 +141,6 @@ def story(drive: Drive, terminal: Terminal, runner: "subprocess.Popen[bytes]") -
     terminal.waits_to_see(f"Revert to {old}?", 20)
     drive.keep(terminal, "revert")
     terminal.press("y")
-    terminal.waits_to_see("revert", 10)
     drive.wait_until("RevertRequested", 60, runner)
     terminal.press("2")
     terminal.waits_to_see(f"revert to {old}", 600)

@@ -84,7 +84,17 @@ class Terminal:
         """Give the window another size."""
         self.size = size
         self._tmux("resize-window", "-x", str(size[0]), "-y", str(size[1]))
-        time.sleep(1.0)
+        self.settle()
+
+    def settle(self, seconds: float = 20) -> None:
+        """Wait until the screen stands still: a busy machine takes its time to draw."""
+        end, before = time.monotonic() + seconds, ""
+        while time.monotonic() < end:
+            time.sleep(1.2)
+            now = self.text
+            if now == before:
+                return
+            before = now
 
     def waits_for(self, what: Callable[[str], bool], seconds: float, doing: str) -> str:
         """The screen's text as soon as `what` holds of it."""

@@ -229,7 +229,7 @@ def task_lines(loaded: Loaded | None, width: int) -> list[Line]:
     if loaded.against:
         head = line(
             (f"+{kinds['gained']} gained", "good"), "  ", (f"-{kinds['lost']} lost", "bad"), "  ",
-            (f"{kinds['same']} the same, under the same weights", "muted"),
+            (f"{kinds['same']} same, same weights", "muted"),
         )  # fmt: skip
     else:
         head = line(("no parent was scored under the same weights: its own results", "muted"))

@@ -53,7 +53,8 @@ class Lineage(View):
             self.query_one("#ln-list", LineView).set_lines(NOTHING)
             self.query_one("#ln-detail", LineView).set_lines(NOTHING)
             return
-        facts = (moment.state.candidates, moment.state.accepted, moment.run, tuple(self.folded), self.filter)
+        taken = len(ever_accepted(moment))
+        facts = (moment.state.candidates, moment.state.accepted, moment.run, taken, tuple(self.folded), self.filter)
         if not self._drawn_for or facts[0] is not self._drawn_for[0] or facts[1:] != self._drawn_for[1:]:
             self._drawn_for = facts
             self._draw(facts, moment, frozenset(self.folded), self.filter)
