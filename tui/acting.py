@@ -86,7 +86,8 @@ class Acting(Shell):
                 lines += [line((part, "warn")) for part in wrap(problem, width)]
             if diff is not None:
                 lines += [line(""), *(diff.line(i, width) for i in range(min(len(diff), 2000)))]
-            widest = max(map(measure, lines), default=0)
+            # A rule is as long as any screen: it is no reason to scroll sideways.
+            widest = max((measure(parts) for parts in lines if not any(s.role == "file" for s in parts)), default=0)
             return FixedLines(lines, width=widest if widest > width else 0)
 
         def answered(yes: object) -> None:

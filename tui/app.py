@@ -51,7 +51,7 @@ class WhaleApp(Travelling, Searching, Acting):
     TITLE = "whale"
     CSS_PATH = "app.tcss"
     ENABLE_COMMAND_PALETTE = True
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (110, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (16, "-medium"), (34, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = bindings("app", "go", "time", "steer")
 
@@ -207,6 +207,19 @@ class WhaleApp(Travelling, Searching, Acting):
         calls = {n: partial(self.simulate_key, key) for n, key in targets.items()}
         self.query_one("#keys", LineBar).set_parts(parts, calls)
 
+    async def on_event(self, event: events.Event) -> None:
+        """Keys are acted on one after the other.
+
+        Textual hands a key to the widget that has the focus as it comes in, and another widget may have it once the
+        key before has been acted on: on a busy machine what is typed after `/` would be taken for commands.
+        """
+        if isinstance(event, events.Key) and not event.is_forwarded and isinstance(self.focused, LineView):
+            self.app_focus = True
+            if not await self._check_bindings(event.key, priority=True):
+                await self._check_bindings(event.key)
+            return
+        await super().on_event(event)
+
     def watch_theme(self, theme: str) -> None:
         """The style sheet knows whether the terminal's own colours are used."""
         self.set_class(theme.startswith("ansi"), "-ansi-look")
@@ -241,11 +254,12 @@ class WhaleApp(Travelling, Searching, Acting):
         self.query_one("#views", ContentSwitcher).current = name
         self._draw_frame()
         view = self.views[name]
+        view.try_again()
         view.show(self.moment)
         if self.asking:  # keys that came fast are for the question, not for the screen behind it
             self._searched = view.main()
         else:
-            view.main().focus()
+            self.screen.set_focus(view.main())
 
     def go(self, name: str) -> None:
         """Bring a screen to the front; at once, where it was shown before, so that the next key is for it."""

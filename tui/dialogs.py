@@ -119,13 +119,15 @@ class Choice(Dialog):
 def help_lines(groups: Sequence[tuple[str, Sequence[tuple[str, str, str]]]], file: str, width: int) -> list[Line]:
     """The keys of the scopes that are heard now."""
     lines: list[Line] = []
-    column = max((len(keys) for _, rows in groups for keys, _, _ in rows), default=0) + 2
+    column = min(max((len(keys) for _, rows in groups for keys, _, _ in rows), default=0), max(4, width // 3)) + 2
     for title, rows in groups:
         lines.append(line((title, "title")))
         for keys, words, id_ in rows:
             room = width - column - len(words) - 4
             name = (f"  {id_:>{room}}", "muted") if room >= len(id_) else ""
-            lines.append(line((f"  {keys:<{column}}", "key"), words, name))
+            first, *others = wrap(words, max(8, width - column - 2))
+            lines.append(line((f"  {keys:<{column}}", "key"), first, name))
+            lines += [line(" " * (column + 2), more) for more in others]
         lines.append(line(""))
     words = f'Change keys in {file}: a table for each scope, such as [steer] and in it pause = "P".'
     lines += [line((part, "muted")) for part in wrap(words, width)]

@@ -103,7 +103,7 @@ def _phase(state: State, config: Config, facts: Facts, until: int) -> Part | Non
 
 def _words(state: State, command: d.Command) -> str:
     if state.status == "paused":
-        return "paused at a safe point"
+        return "paused at a safe point; p goes on"
     match command:
         case d.RunBatch(batch=batch):
             what = {
@@ -126,7 +126,15 @@ def _words(state: State, command: d.Command) -> str:
             return f"committing {candidate}"
         case d.SaveCheckpoint(checkpoint=checkpoint):
             return f"saving checkpoint {checkpoint}"
-        case d.Settle():
+        case d.Handle():
+            return "answering what was asked"
+        case d.Wait():
+            return "waiting"
+        case d.CompleteScore(candidate=candidate) | d.CompleteRescore(candidate=candidate):
+            return f"recording the score of {candidate}"
+        case d.StopScore(candidate=candidate):
+            return f"{candidate} cannot win: ending its scoring early"
+        case d.Judge() | d.Settle():
             return "deciding which harness is accepted"
         case d.Finish():
             return "complete" if state.status == "completed" else "stopped"

@@ -73,7 +73,7 @@ class Shell(App[None]):
         box.placeholder = prompt
         box.value = initial
         box.add_class("-shown")
-        box.focus()
+        self.screen.set_focus(box)  # at once: the next key is for it
 
     @on(Input.Submitted, "#ask")
     def _asked(self, event: Input.Submitted) -> None:

@@ -47,11 +47,12 @@ def pause(moment: Moment, by: str) -> Plan:
         "Go on with the run",
         (
             "No process runs this run now.",
-            "This starts `whale resume` in the background. It goes on when the app is closed;",
+            "This starts `whale resume` in the background. It goes on when the app is closed; "
             "what it prints goes to runner.out in the run's folder.",
         ),
         command=("resume", name, "--quiet"),
         background=True,
+        yes="start it",
     )
 
 
@@ -98,7 +99,9 @@ def change_harness(moment: Moment, candidate: str | None, by: str, *, revert: bo
     elif moment.runner is None and moment.run.source.run is not None:
         lines.append("No process runs this run: it takes effect when the run goes on.")
     title = f"Revert to {candidate}?" if revert else f"Accept {candidate} by hand?"
-    return Plan(title, tuple(lines), None if command else event, command, diff=(state.accepted_tree, target.tree))
+    return Plan(
+        title, tuple(lines), None if command else event, command, diff=(state.accepted_tree, target.tree), yes=verb
+    )
 
 
 def review(moment: Moment, by: str) -> Plan:
@@ -154,4 +157,6 @@ def fork(moment: Moment, name: str) -> Plan:
             f"{moment.run.source.name} is not changed. The new run says where it comes from.",
         ),
         command=("fork", run, "--at", str(moment.position), "--name", name.strip()),
+        yes="fork it",
+        leave="leave it",
     )

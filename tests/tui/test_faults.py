@@ -28,8 +28,9 @@ async def test_a_killed_runner_is_not_called_running(tmp_path: Path) -> None:
     run = write_run(tmp_path / "killed", Shape(), limit=120)
     async with watching(run) as user:
         user.sees("! interrupted")
+        user.sees("no process runs it; p starts one")
         await user.press("p")
-        user.sees("No process runs this run now.", "whale resume")
+        user.sees("No process runs this run now.", "whale resume", "y start it")
 
 
 @story
@@ -67,7 +68,7 @@ async def test_a_locked_log_is_said_and_read_once_it_is_free(tmp_path: Path, mon
 async def test_without_its_git_store_the_lineage_is_still_there_and_the_diff_says_what_is_missing(
     own_run: Path,
 ) -> None:
-    shutil.rmtree(own_run / "harnesses.git")
+    (own_run / "harnesses.git").rename(own_run / "elsewhere.git")
     async with watching(own_run) as user:
         await user.press("3")
         user.sees("lineage ·", "◆ the accepted harness", "score ")
@@ -75,6 +76,11 @@ async def test_without_its_git_store_the_lineage_is_still_there_and_the_diff_say
         user.sees("the harness store is not here", "harnesses.git")
         await user.press("5")
         user.sees("! store")
+        (own_run / "elsewhere.git").rename(own_run / "harnesses.git")
+        await user.press("4")
+        user.sees_not("is not here")
+        await user.press("5")
+        user.sees("harness.py")
 
 
 @story

@@ -125,7 +125,7 @@ async def test_a_revert_is_shown_with_its_diff_confirmed_and_then_stands_in_log_
         await user.press("3")
         user.app.choose(target.id)
         await user.press("R")
-        user.sees(f"Revert to {target.id}?", "barred", "no history is rewritten", "━━", "y do it")
+        user.sees(f"Revert to {target.id}?", "barred", "no history is rewritten", "━━", "y revert")
         await user.press("escape")
         assert folder.state().accepted == state.accepted, "without a yes nothing happens"
         await user.press("R")

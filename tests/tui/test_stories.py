@@ -205,6 +205,17 @@ async def test_the_palette_finds_a_command_by_its_name(made_up_run: Path) -> Non
 
 
 @story
+async def test_keys_that_come_faster_than_screens_go_where_they_are_meant_for(made_up_run: Path) -> None:
+    async with watching(made_up_run) as user:
+        for key in ("3", "slash", "c", "0", "0", "2"):
+            user.app.simulate_key(key)
+        await user.pilot.pause(0.5)
+        user.sees(" c002 ", "lineage · 19", "⏎ done")
+        await user.press("enter")
+        assert user.app.chosen is not None and user.app.chosen.startswith("c002"), user.screen
+
+
+@story
 async def test_the_mouse_chooses_tabs_and_lines(made_up_run: Path) -> None:
     async with watching(made_up_run) as user:
         column = user.screen.split("\n")[1].index("3Lineage")

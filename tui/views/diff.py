@@ -113,6 +113,11 @@ class Diff(View):
             return
         self._lay_out(top=True)
 
+    def try_again(self) -> None:
+        """See `View.try_again`."""
+        if self._diff is None:
+            self._shown = ()
+
     def _say(self, text: str, *, title: bool = True) -> None:
         view = self.query_one(LineView)
         self._diff = None

@@ -122,13 +122,14 @@ class EventLines:
             return line((f"{position:>{self._digits}}  cannot be read: {error}", "bad"))
         later = self.here is not None and position > self.here
         mark = "▶" if position == self.here else " "
+        at = recorded.at[11:19] + " " if width >= 50 else ""
         kind = recorded.type
         role = "muted" if later else ROLES.get(kind, "")
         return (
             Span(f"{mark}{position:>{self._digits}} ", "warn" if mark == "▶" else "muted"),
-            Span(recorded.at[11:19] + " ", "muted"),
+            Span(at, "muted"),
             Span(fit(kind, 20) + " ", role),
-            Span(cut(gist(recorded), max(0, width - self._digits - 32)), "muted" if later else ""),
+            Span(cut(gist(recorded), max(0, width - self._digits - 23 - len(at))), "muted" if later else ""),
         )
 
     def _position(self, index: int) -> int:

@@ -84,6 +84,11 @@ class Harness(View):
         self._contents()
         self._body()
 
+    def try_again(self) -> None:
+        """See `View.try_again`."""
+        if self._loaded is not None and self._loaded.problem:
+            self._wanted = ()
+
     @work(thread=True, exclusive=True, group="harness")
     def _load(self, moment: Moment, candidate: Candidate) -> None:
         worker = get_current_worker()

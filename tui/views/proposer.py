@@ -116,6 +116,11 @@ class Proposer(View):
         if found is not None:
             self._draw(self._moment, found)
 
+    def try_again(self) -> None:
+        """See `View.try_again`."""
+        if self._problem:
+            self._asked = ()
+
     def _draw(self, moment: Moment, found: Iteration, *, top: bool = False) -> None:
         view = self.query_one("#pr-detail", LineView)
         view.set_title(f"cycle {found.cycle} · iteration {found.number}")

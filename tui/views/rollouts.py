@@ -87,6 +87,7 @@ class Rollouts(View):
         self._moment: Moment | None = None
         self._listed: tuple[object, ...] = ()
         self._asked: int | None = None
+        self._failed = False
         self._resting: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -157,12 +158,19 @@ class Rollouts(View):
         if not worker.is_cancelled:
             self.whale.from_thread(self._read, moment, event, trajectory)
 
+    def try_again(self) -> None:
+        """See `View.try_again`."""
+        if self._failed:
+            self._asked = None
+
     def _say(self, text: str) -> None:
+        self._failed = True
         view = self.query_one("#ro-detail", LineView)
         view.set_title("transcript")
         view.set_lines(lambda width: FixedLines([line((p, "bad")) for p in wrap(text, width)], width=0), top=True)
 
     def _read(self, moment: Moment, event: ev.RolloutsRecorded, trajectory: Trajectory) -> None:
+        self._failed = False
         view = self.query_one("#ro-detail", LineView)
         view.set_title(f"{trajectory.task_id} · sample {trajectory.sample} · {event.candidate}")
         view.set_subtitle(event.batch)
