@@ -17,13 +17,13 @@ from whale.tui.sessions import transcript_lines
 from whale.tui.text import plain
 
 THOUGHT = "The answers fail for want of a form."
-CALL = {"type": "tool_use", "id": "t1", "name": "read_file", "input": {"path": "trajectories/h0.jsonl"}}
-WRITE = {
+CALL: dict[str, Any] = {"type": "tool_use", "id": "t1", "name": "read_file", "input": {"path": "trajectories/h0.jsonl"}}
+WRITE: dict[str, Any] = {
     "type": "tool_use", "id": "t2", "name": "write_file",
     "input": {"draft": "one", "path": "prompts/system.md", "content": "Answer in one word.\nNo more."},
 }  # fmt: skip
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "task-3 failed\x1b[2J", "is_error": False}
-REPLIES = ([{"type": "text", "text": THOUGHT}, CALL], [WRITE])
+REPLIES: tuple[list[dict[str, Any]], ...] = ([{"type": "text", "text": THOUGHT}, CALL], [WRITE])
 
 
 def write_session(tmp_path: Path, *, ended: bool) -> Path:

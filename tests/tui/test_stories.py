@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from textual.widgets import Input
+
 from tests.tui.conftest import story, watching
 from whale.alternation.run_folder import RunFolder
 from whale.tui.lines import LineView
@@ -210,7 +212,8 @@ async def test_keys_that_come_faster_than_screens_go_where_they_are_meant_for(ma
         for key in ("3", "slash", "c", "0", "0", "2"):
             user.app.simulate_key(key)
         await user.pilot.pause(0.5)
-        user.sees(" c002 ", "lineage · 19", "⏎ done")
+        user.sees("lineage · 19", "⏎ done")
+        assert user.app.query_one("#ask", Input).value == "c002"
         await user.press("enter")
         assert user.app.chosen is not None and user.app.chosen.startswith("c002"), user.screen
 
