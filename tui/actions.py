@@ -46,6 +46,7 @@ SCOPES = {
     "rollouts": "Rollouts",
     "events": "Events",
     "compare": "Compare",
+    "proposer": "Proposer",
     "dialog": "Dialogs",
 }
 """The scopes in the order of the help."""
@@ -72,6 +73,9 @@ ACTIONS = (
     Action("go.rollouts", "6", "app.go('rollouts')", "rollouts", "Trajectories, turn by turn."),
     Action("go.events", "7", "app.go('events')", "events", "The log, live, and time travel."),
     Action("go.compare", "8", "app.go('compare')", "compare", "Two runs side by side."),
+    Action(
+        "go.proposer", "9", "app.go('proposer')", "proposer", "Every round of proposals, and the sessions of models."
+    ),
     Action("time.back", "left_square_bracket", "app.travel(-1)", "event back", "Show the moment one event earlier."),
     Action("time.forward", "right_square_bracket", "app.travel(1)", "event on", "Show the moment one event later."),
     Action("time.back_far", "left_curly_bracket", "app.travel_phase(-1)", "phase back", "Show the start of a phase."),
@@ -84,6 +88,7 @@ ACTIONS = (
     Action("steer.stop", "S", "app.steer('stop')", "stop", "End the runner: after this phase, or at the safe point."),
     Action("steer.revert", "R", "app.steer('revert')", "revert", "Go on from the chosen harness, from the next phase."),
     Action("steer.accept", "A", "app.steer('accept')", "accept", "Accept the chosen candidate by hand."),
+    Action("steer.review", "Y", "app.steer('review')", "answer", "Answer the acceptance that waits for a reviewer."),
     Action("steer.fork", "F", "app.steer('fork')", "fork", "Start a new run from the moment that is shown."),
     Action("steer.note", "m", "app.steer('note')", "note", "Write a note on the chosen candidate."),
     Action("steer.outcomes", "o", "app.outcomes", "outcomes", "What became of the requests."),
@@ -124,7 +129,10 @@ ACTIONS = (
     Action("events.filter", "f", "filter", "type", "Only events of one type.", True),
     Action("events.tail", "t", "tail", "tail", "Stay on the newest event.", True),
     Action("compare.pick", "e", "pick", "other run", "Choose the other run.", True),
+    Action("proposer.harness", "e", "harness", "harness", "Show the round's best candidate.", True),
+    Action("proposer.diff", "v", "diff", "diff", "Show what the round's best candidate changed.", True),
     Action("dialog.yes", "y", "yes", "yes", "Do it.", True),
+    Action("dialog.decline", "n", "decline", "decline", "Decline, where that can be answered.", True),
     Action("dialog.no", "escape", "no", "no", "Leave it.", True),
 )
 
@@ -219,3 +227,8 @@ def help_rows(keymap: dict[str, str], scopes: set[str]) -> list[tuple[str, list[
             ]
             result.append((title, rows))
     return result
+
+
+def first_key(keymap: dict[str, str], action: str) -> str:
+    """The first key of an action, as people write it."""
+    return shown_key(keymap.get(action, _BY_ID[action].keys).split(",")[0].strip())

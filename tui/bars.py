@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from textual.binding import ActiveBinding, Binding
 
 from whale.tui.opened import Moment, OpenRun
-from whale.tui.text import Line, Span, cut, line, measure, thousands
+from whale.tui.text import Line, Span, counted, cut, line, measure, thousands
 from whale.tui.views import VIEWS
 from whale.tui.views.runs import STATUS
 
@@ -27,7 +27,8 @@ def head_parts(run: OpenRun | None, moment: Moment | None, width: int) -> Line:
         if state.phase:
             rounds = state.config["schedule"]["iterations"] if state.config else 0
             iteration = min(state.iteration + 1, rounds)
-            detail = {"weight": f" step {state.step}", "harness": f" iteration {iteration}"}.get(state.phase, "")
+            done = f", {counted(state.step, 'step')} done"
+            detail = {"weight": done, "harness": f", iteration {iteration}"}.get(state.phase, "")
             left.append(Span(f" · {state.phase}{detail}"))
     waiting = len(run.history.state.requests)
     if waiting:
@@ -50,12 +51,13 @@ def head_parts(run: OpenRun | None, moment: Moment | None, width: int) -> Line:
 
 def tab_parts(current: str, width: int) -> Line:
     """The screens with their keys; every second span is a gap, the others are targets."""
-    names = [f"{n} {name.capitalize()}" for n, name in enumerate(VIEWS, 1)]
-    pad = next((pad for pad in (" ", "") if sum(len(n) + 1 + len(pad) for n in names) <= width), None)
-    if pad is None:  # too narrow for all names: the others by number
-        pad = ""
+    pad, gap, names = " ", " ", [f"{n} {name.capitalize()}" for n, name in enumerate(VIEWS, 1)]
+    for pad, gap, apart in ((" ", " ", " "), (" ", "", " "), ("", "", " "), ("", "", "")):
+        names = [f"{n}{apart}{name.capitalize()}" for n, name in enumerate(VIEWS, 1)]
+        if sum(len(name) + len(pad) + len(gap) + 1 for name in names) <= width:
+            break
+    else:  # too narrow for all names: the others by number
         names = [name if view == current else name[0] for name, view in zip(names, VIEWS, strict=True)]
-    gap = " " if sum(len(n) + 2 + len(pad) for n in names) <= width else ""
     parts: list[Span] = []
     for name, view in zip(names, VIEWS, strict=True):
         parts += [Span(f" {name}{pad}", "tab-current" if view == current else "tab"), Span(gap)]

@@ -50,28 +50,49 @@ class Dialog(ModalScreen[object]):
     def action_yes(self) -> None:
         """Only questions can be agreed to."""
 
+    def action_decline(self) -> None:
+        """Only some questions can be answered with no."""
+
     def action_no(self) -> None:
         """Leave without an answer."""
         self.dismiss(None)
 
 
 class Question(Dialog):
-    """Something to agree to. Gives True, or None."""
+    """Something to agree to. Gives True, False where `no` says what that does, or None."""
 
-    def __init__(self, title: str, lines: "Lines | Callable[[int], Lines]", yes: str, *, danger: bool = False) -> None:
+    def __init__(
+        self,
+        title: str,
+        lines: "Lines | Callable[[int], Lines]",
+        yes: str,
+        *,
+        no: str = "",
+        leave: str = "leave it as it is",
+        danger: bool = False,
+    ) -> None:
         super().__init__(title, lines, danger=danger)
-        self._yes = yes
+        self._yes, self._no, self._leave = yes, no, leave
 
     def buttons(self) -> None:
         """See `Dialog.buttons`."""
-        self.query_one("#buttons", LineBar).set_parts(
-            line((" y ", "key"), f"{self._yes}   ", (" esc ", "key"), "leave it as it is"),
-            {0: self.action_yes, 1: self.action_yes, 2: self.action_no, 3: self.action_no},
-        )
+        parts: list[str | tuple[str, str]] = [(" y ", "key"), f"{self._yes}   "]
+        targets: dict[int, Callable[[], None]] = {0: self.action_yes, 1: self.action_yes}
+        if self._no:
+            targets |= {2: self.action_decline, 3: self.action_decline}
+            parts += [(" n ", "key"), f"{self._no}   "]
+        targets |= {len(parts): self.action_no, len(parts) + 1: self.action_no}
+        parts += [(" esc ", "key"), self._leave]
+        self.query_one("#buttons", LineBar).set_parts(line(*parts), targets)
 
     def action_yes(self) -> None:
         """Agree."""
         self.dismiss(True)
+
+    def action_decline(self) -> None:
+        """Decline."""
+        if self._no:
+            self.dismiss(False)
 
 
 class Choice(Dialog):
@@ -98,13 +119,15 @@ class Choice(Dialog):
 def help_lines(groups: Sequence[tuple[str, Sequence[tuple[str, str, str]]]], file: str, width: int) -> list[Line]:
     """The keys of the scopes that are heard now."""
     lines: list[Line] = []
-    column = max((len(keys) for _, rows in groups for keys, _, _ in rows), default=0) + 2
+    column = min(max((len(keys) for _, rows in groups for keys, _, _ in rows), default=0), max(4, width // 3)) + 2
     for title, rows in groups:
         lines.append(line((title, "title")))
         for keys, words, id_ in rows:
             room = width - column - len(words) - 4
             name = (f"  {id_:>{room}}", "muted") if room >= len(id_) else ""
-            lines.append(line((f"  {keys:<{column}}", "key"), words, name))
+            first, *others = wrap(words, max(8, width - column - 2))
+            lines.append(line((f"  {keys:<{column}}", "key"), first, name))
+            lines += [line(" " * (column + 2), more) for more in others]
         lines.append(line(""))
     words = f'Change keys in {file}: a table for each scope, such as [steer] and in it pause = "P".'
     lines += [line((part, "muted")) for part in wrap(words, width)]

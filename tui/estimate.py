@@ -21,11 +21,13 @@ class Part:
     unit: str
     left: float | None = None
     """Seconds that it will take yet; None if nothing is known of its speed."""
+    begun: float = 0.0
+    """How much of the unit after those that are done is done, in [0, 1)."""
 
     @property
     def share(self) -> float:
         """In [0, 1]."""
-        return self.done / self.total if self.total else 1.0
+        return (self.done + self.begun) / self.total if self.total else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,13 @@ def progress(state: State, facts: Facts, until: int) -> Progress:
     if phase is not None:
         parts.append(phase)
     cycles = config.schedule.cycles + state.extra_cycles
-    ended = state.cycle - 1 + len(state.phases_ended) / 3 if state.cycle else 0.0
-    parts.append(Part("run", state.cycle if state.status == "completed" else int(max(0.0, ended)), cycles, "cycles"))
+    if state.status == "completed":
+        parts.append(Part("run", state.cycle, cycles, "cycles"))
+    else:
+        ended = max(0.0, state.cycle - 1 + len(state.phases_ended) / 3) if state.cycle else 0.0
+        if state.cycle and phase is not None and len(state.phases_ended) < 3:
+            ended = min(ended + phase.share / 3, state.cycle - 0.01)
+        parts.append(Part("run", int(ended), cycles, "cycles", begun=ended % 1))
     return Progress(doing, tuple(parts))
 
 
@@ -96,7 +103,7 @@ def _phase(state: State, config: Config, facts: Facts, until: int) -> Part | Non
 
 def _words(state: State, command: d.Command) -> str:
     if state.status == "paused":
-        return "paused at a safe point"
+        return "paused at a safe point; p goes on"
     match command:
         case d.RunBatch(batch=batch):
             what = {
@@ -105,20 +112,31 @@ def _words(state: State, command: d.Command) -> str:
                 "evaluate": f"evaluating {batch.candidate} on {batch.split} tasks",
                 "smoke": f"trying {batch.candidate} on one task",
             }
-            return what[batch.purpose]
+            return what.get(batch.purpose, f"rollouts of {batch.candidate}")
         case d.Train(step=step, steps=steps):
             return f"training step {step} of {steps}"
         case d.ProposeTasks():
             return "replacing passed questions of D_weight by harder ones"
         case d.Propose(iteration=iteration):
-            return f"the proposer writes the candidates of iteration {iteration}"
+            turns = f", turn {state.session_turns} of its session" if state.session_turns else ""
+            return f"the proposer writes the candidates of iteration {iteration}{turns}"
+        case d.AwaitApproval(candidate=candidate):
+            return f"{candidate} waits for a reviewer"
         case d.Validate(candidate=candidate):
             return f"checking {candidate}"
         case d.Commit(candidate=candidate):
             return f"committing {candidate}"
         case d.SaveCheckpoint(checkpoint=checkpoint):
             return f"saving checkpoint {checkpoint}"
-        case d.Settle():
+        case d.Handle():
+            return "answering what was asked"
+        case d.Wait():
+            return "waiting"
+        case d.CompleteScore(candidate=candidate) | d.CompleteRescore(candidate=candidate):
+            return f"recording the score of {candidate}"
+        case d.StopScore(candidate=candidate):
+            return f"{candidate} cannot win: ending its scoring early"
+        case d.Judge() | d.Settle():
             return "deciding which harness is accepted"
         case d.Finish():
             return "complete" if state.status == "completed" else "stopped"

@@ -6,6 +6,7 @@ there ever changes.
 """
 
 import datetime
+import re
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from dataclasses import dataclass
 from whale.events import Recorded
 from whale.events import types as ev
 
-PURPOSES: tuple[ev.Purpose, ...] = ("train", "score", "evaluate", "smoke")
+PURPOSES: tuple[ev.Purpose, ...] = ("train", "score", "evaluate", "smoke", "try")
+_AGAIN = re.compile(r"/r\d+/")
+"""In the key of a batch that scores a harness once more, for its noise: the score does not stand on it."""
 TRUNCATED, BROKEN, FABRICATED = 1, 2, 4
 """Bits of a rollout's flags; BROKEN: the harness itself failed."""
 
@@ -74,7 +77,7 @@ class Facts:
         self.rollout_candidates = array("I")
         self.tasks, self.candidates = Names(), Names()
         self.score_batches: dict[tuple[str, str], array[int]] = {}
-        """(candidate, weights) -> positions of the micro-batches that scored it."""
+        """(candidate, weights) -> positions of the micro-batches that its score stands on."""
         self.phases = array("I")
         """Positions at which a phase began."""
         self.acceptances: list[tuple[int, int, str, str]] = []
@@ -82,10 +85,9 @@ class Facts:
         self.requests: list[Request] = []
         self.answers: dict[str, tuple[int, ev.ControlHandled]] = {}
         """Request key -> the newest answer."""
+        self.sessions: dict[tuple[int, int], array[int]] = {}
+        """(cycle, iteration) -> positions of a proposer's replies, and of its session's end."""
         self.step_seconds = array("d")
-        self.usd = array("d")
-        """Dollars paid up to each entry of `usd_positions`."""
-        self.usd_positions = array("I")
         self._how = "accepted"
 
     def add(self, recorded: Recorded) -> None:
@@ -107,16 +109,14 @@ class Facts:
             self._how = "reverted"
         elif isinstance(event, ev.StepTrained):
             self.step_seconds.append(float(recorded.meta.get("seconds") or 0.0))
+        elif isinstance(event, ev.ProposerReplied | ev.ProposerSessionEnded):
+            self.sessions.setdefault((event.cycle, event.iteration), array("I")).append(position)
         elif isinstance(event, ev.ControlHandled):
             self.answers[event.request] = (position, event)
         elif type(event).__name__ == "HarnessChosen":
             self._how = "by hand"
         if recorded.stream == "control":
             self.requests.append(Request(position, recorded.key, event, recorded.at))
-        paid = recorded.meta.get("usd")
-        if isinstance(paid, int | float):
-            self.usd.append((self.usd[-1] if self.usd else 0.0) + paid)
-            self.usd_positions.append(position)
         self.count = position
 
     def _rollouts(self, position: int, event: ev.RolloutsRecorded, seconds: float | None) -> None:
@@ -126,7 +126,7 @@ class Facts:
         self.batch_seconds.append(float("nan") if seconds is None else float(seconds))
         self.batch_purposes.append(purpose)
         self.batch_positions.append(position)
-        if event.purpose == "score":
+        if event.purpose == "score" and not _AGAIN.search(event.batch):
             self.score_batches.setdefault((event.candidate, event.weights), array("I")).append(position)
         for index, outcome in enumerate(event.outcomes):
             self.rollout_index.append(index)
@@ -168,8 +168,3 @@ class Facts:
             if seen == last:
                 break
         return rollouts / seconds if seconds > 0 else None
-
-    def dollars(self, until: int) -> float | None:
-        """What was paid up to a position; None where the log says nothing on it."""
-        n = bisect_right(self.usd_positions, until)
-        return self.usd[n - 1] if n else None

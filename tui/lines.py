@@ -14,6 +14,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
 from whale.tui.actions import bindings
 from whale.tui.text import NOTHING, ROLES, FixedLines, Line, Lines, Span, clean, plain
@@ -25,10 +26,16 @@ Maker = Callable[[int], Lines]
 """Makes the lines for a width; asked again when the width changes."""
 
 
+class Palette(Widget):
+    """How roles look in the theme, once for all views: a view with forty styles of its own is slow to restyle."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"line--{role}" for role in ROLES}
+
+
 class LineView(ScrollView, can_focus=True):
     """A scrolling list of `Lines`, with a cursor if `cursor`, sideways too where lines are wider than the view."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"line--{role}" for role in ROLES} | {"line--cursor"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"line--cursor"}
     BINDINGS: ClassVar[list[BindingType]] = bindings("list")
 
     class Moved(Message):
@@ -138,7 +145,8 @@ class LineView(ScrollView, can_focus=True):
             under, _, over = role.partition("|")
             style = self._styles_of[role] = self._style(under) + self._style(over)
         if style is None:
-            rules = self.get_component_styles(f"line--{role}")
+            owner = self if role == "cursor" else self.app.query_one(Palette)
+            rules = owner.get_component_styles(f"line--{role}")
             ground = self.background_colors[1]
             back = fore = None
             if rules.has_rule("background"):

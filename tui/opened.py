@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from whale.alternation.state import State
+from whale.alternation.state import State, waits_for_review
 from whale.errors import WhaleError
 from whale.events import CorruptLog, LogBusy, LogError, Recorded, UnknownEvent
 from whale.events import types as ev
@@ -52,9 +52,17 @@ class Moment:
         """For people: a run without a process is not running, whatever was recorded last."""
         if not self.live:
             return self.state.status
-        if self.state.status in ("new", "running") and self.runner is None and self.run.source.run is not None:
-            return "interrupted" if self.position else "new"
-        return self.state.status
+        near = self.run.source.run is not None  # whether a process would be seen from here
+        return status(self.state, self.position, alive=self.runner is not None or not near)
+
+
+def status(state: State, position: int, *, alive: bool) -> str:
+    """A run's status for people, after `position` events: what runs needs a process; a review waits for a person."""
+    if state.status not in ("new", "running"):
+        return state.status
+    if not alive:
+        return "interrupted" if position else "new"
+    return "review" if waits_for_review(state) else state.status
 
 
 class OpenRun:

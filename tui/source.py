@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from whale.alternation.run_folder import RunFolder, runs_folder
-from whale.artifacts import ArtifactStore
 from whale.errors import UsageError, WhaleError
 
 if TYPE_CHECKING:
@@ -63,6 +62,10 @@ class RunSource(Protocol):
         """What an artifact of rollouts holds. Raises Missing, or WhaleError where its bytes are wrong."""
         ...
 
+    def artifact(self, digest: str) -> bytes:
+        """An artifact's bytes. Raises Missing, or WhaleError where they are wrong."""
+        ...
+
     def runner(self) -> int | None:
         """The process that runs it; None: none, or it cannot be seen from here."""
         ...
@@ -95,7 +98,13 @@ class FolderSource:
 
     def trajectories(self, artifact: str) -> "list[Trajectory]":
         """See `RunSource.trajectories`."""
-        return _decoded(self.folder.artifacts, artifact)
+        return _decoded(self.artifact(artifact))
+
+    def artifact(self, digest: str) -> bytes:
+        """See `RunSource.artifact`."""
+        if not self.folder.artifacts.folder.exists():
+            raise Missing(f"the run's artifacts are not here: {self.folder.artifacts.folder} does not exist")
+        return self.folder.artifacts.get(digest)
 
     def runner(self) -> int | None:
         """See `RunSource.runner`."""
@@ -104,14 +113,13 @@ class FolderSource:
 
 @dataclass
 class LogSource:
-    """A run of which only the log is here, and perhaps a Git URL and a folder of artifacts."""
+    """A run of which only the log is here, and perhaps a Git URL."""
 
     name: str
     where: str
     opener: "Callable[[bool], EventLog]"
     """Opens the log; the argument says whether for reading only."""
     git: str | None = None
-    artifacts: ArtifactStore | None = None
     run: str | None = None
 
     def open_log(self, *, readonly: bool = True) -> "EventLog":
@@ -128,9 +136,11 @@ class LogSource:
 
     def trajectories(self, artifact: str) -> "list[Trajectory]":
         """See `RunSource.trajectories`."""
-        if self.artifacts is None:
-            raise Missing("the rollouts' texts are not here: they lie in the run's artifacts, on its own machine")
-        return _decoded(self.artifacts, artifact)
+        return _decoded(self.artifact(artifact))
+
+    def artifact(self, digest: str) -> bytes:
+        """See `RunSource.artifact`: a log alone has none."""
+        raise Missing("texts are not here: they lie in the run's artifacts, on its own machine")
 
     def runner(self) -> int | None:
         """Not to be seen from another machine."""
@@ -152,12 +162,10 @@ def _opened(path: Path) -> "Iterator[HarnessRepo]":
             raise Missing(str(error)) from error
 
 
-def _decoded(store: ArtifactStore, artifact: str) -> "list[Trajectory]":
+def _decoded(content: bytes) -> "list[Trajectory]":
     from whale.rollout.parquet import decode_trajectories
 
-    if not store.folder.exists():
-        raise Missing(f"the rollouts' texts are not here: {store.folder} does not exist")
-    return decode_trajectories(store.get(artifact))
+    return decode_trajectories(content)
 
 
 _mirrors: dict[str, Path] = {}
@@ -221,29 +229,41 @@ def _log_file(path: Path, readonly: bool) -> "EventLog":
 
 
 def _database_source(url: str, git: str | None) -> RunSource:
-    """A run in a database: postgresql://host/database?run=NAME."""
+    """A run in a database: postgresql+psycopg://host/database?run=NAME; NAME may be left out where there is one run."""
     from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+    from whale.events.log import LogError
+    from whale.events.postgres_url import check_url
 
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
     run = query.pop("run", None)
-    if not parts.scheme.startswith("postgres"):
-        raise UsageError(f"{parts.scheme}://: not a database that this release reads; give postgresql://…?run=NAME")
-    if not run:
-        raise UsageError(f"{parts.hostname}{parts.path}: which run? add ?run=NAME to the URL")
-    if parts.password:
-        raise UsageError("no password in a URL, others can see it: use PGPASSWORD or ~/.pgpass")
-    plain = urlunsplit(parts._replace(query=urlencode(query)))
+    try:
+        plain = check_url(urlunsplit(parts._replace(query=urlencode(query))))
+    except LogError as error:
+        raise UsageError(str(error)) from None
     try:
         from whale.events import PostgresLog
+        from whale.events.postgres import runs
     except ImportError as error:
-        raise UsageError(f"{parts.scheme}://: this release cannot read logs in PostgreSQL") from error
+        raise UsageError(f'{parts.scheme}://: pip install "whale-evolve[postgres]" reads logs in PostgreSQL') from error
+    where = f"{parts.hostname or 'localhost'}{parts.path}"
+    if not run:
+        try:
+            there = [entry.name for entry in runs(plain)]
+        except LogError as error:
+            raise WhaleError(f"{where}: {error}") from error
+        if len(there) != 1:
+            known = f"; there: {', '.join(there[:20])}" if there else "; there is none yet"
+            raise UsageError(f"{where}: which run? add ?run=NAME to the URL{known}")
+        (run,) = there
+    named = run
 
     def opener(readonly: bool) -> "EventLog":
-        log: EventLog = PostgresLog(plain, run, readonly=readonly)
+        log: EventLog = PostgresLog(plain, named, readonly=readonly)
         return log
 
-    return LogSource(run, f"{parts.hostname or 'localhost'}{parts.path}", opener, git)
+    return LogSource(named, f"{where}?run={named}", opener, git)
 
 
 def known_runs(beside: str | None = None) -> list[FolderSource]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from whale.alternation.state import waits_for_review
 from whale.events import types as ev
 from whale.tui.opened import Moment
 
@@ -24,6 +25,11 @@ class Plan:
     """Ask before doing it."""
     diff: tuple[str, str] | None = None
     """Trees whose diff is shown with the question."""
+    yes: str = "do it"
+    no: str = ""
+    """What declining does, where it is an answer too; `declined` is then the request."""
+    declined: ev.Event | None = None
+    leave: str = "leave it as it is"
 
 
 def pause(moment: Moment, by: str) -> Plan:
@@ -41,11 +47,12 @@ def pause(moment: Moment, by: str) -> Plan:
         "Go on with the run",
         (
             "No process runs this run now.",
-            "This starts `whale resume` in the background. It goes on when the app is closed;",
+            "This starts `whale resume` in the background. It goes on when the app is closed; "
             "what it prints goes to runner.out in the run's folder.",
         ),
         command=("resume", name, "--quiet"),
         background=True,
+        yes="start it",
     )
 
 
@@ -92,7 +99,39 @@ def change_harness(moment: Moment, candidate: str | None, by: str, *, revert: bo
     elif moment.runner is None and moment.run.source.run is not None:
         lines.append("No process runs this run: it takes effect when the run goes on.")
     title = f"Revert to {candidate}?" if revert else f"Accept {candidate} by hand?"
-    return Plan(title, tuple(lines), None if command else event, command, diff=(state.accepted_tree, target.tree))
+    return Plan(
+        title, tuple(lines), None if command else event, command, diff=(state.accepted_tree, target.tree), yes=verb
+    )
+
+
+def review(moment: Moment, by: str) -> Plan:
+    """Answer the acceptance that waits for a reviewer."""
+    state = moment.run.history.state
+    waiting, verdict = waits_for_review(state), state.verdict
+    if waiting is None or verdict is None:
+        return Plan("answer", refused="nothing waits for a reviewer")
+    target, incoming = state.candidates[waiting], state.accepted or "none"
+    lines = [f"{incoming} → {waiting}: {target.title}", f"The rule {verdict.rule} accepts it: {verdict.reason}."]
+    if verdict.gain is not None and verdict.low is not None and verdict.high is not None:
+        lines.append(
+            f"Gain over {incoming} on the same tasks: {100 * verdict.gain:+.1f} points, "
+            f"interval [{100 * verdict.low:+.1f}, {100 * verdict.high:+.1f}]."
+        )
+    if target.hypothesis:
+        lines.append(f"Hypothesis: {target.hypothesis}")
+    lines.append(f"The run waits for the answer. Declined, {incoming} stays the accepted harness of this cycle.")
+    if moment.runner is None and moment.run.source.run is not None:
+        lines.append("No process runs this run: the answer takes effect when it goes on.")
+    return Plan(
+        f"Accept {waiting}?",
+        tuple(lines),
+        event=ev.ApprovalGiven(candidate=waiting, approved=True, by=by),
+        declined=ev.ApprovalGiven(candidate=waiting, approved=False, by=by),
+        diff=(state.accepted_tree, target.tree),
+        yes=f"accept {waiting}",
+        no=f"keep {incoming}",
+        leave="answer later",
+    )
 
 
 def note(moment: Moment, candidate: str, text: str, by: str) -> Plan:
@@ -118,4 +157,6 @@ def fork(moment: Moment, name: str) -> Plan:
             f"{moment.run.source.name} is not changed. The new run says where it comes from.",
         ),
         command=("fork", run, "--at", str(moment.position), "--name", name.strip()),
+        yes="fork it",
+        leave="leave it",
     )

@@ -158,7 +158,8 @@ def wrap(text: str, width: int, *, hanging: int = 0) -> list[str]:
             # set_cell_size may pad where a wide character does not fit.
             taken = len(head) if rest.startswith(head) else len(head) - 1
             space = rest.rfind(" ", 1, taken + 1)
-            at = space if space > room // 3 else max(taken, 1)
+            slash = rest.rfind("/", 1, taken)  # a path breaks between its parts
+            at = next((place for place in (space, slash + 1) if place > room // 3), max(taken, 1))
             result.append(" " * indent + rest[:at].rstrip())
             rest = rest[at:].lstrip(" ")
             indent = hanging
@@ -181,11 +182,11 @@ def thousands(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as 45 s, 3:20, 2:05 h or 3.1 d."""
+    """Seconds as 45 s, 3:20 min, 2:05 h or 3.1 d."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     if seconds < 3600:
-        return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+        return f"{int(seconds) // 60}:{int(seconds) % 60:02d} min"
     if seconds < 86400 * 2:
         return f"{int(seconds) // 3600}:{int(seconds) % 3600 // 60:02d} h"
     return f"{seconds / 86400:.1f} d"
@@ -194,3 +195,13 @@ def duration(seconds: float) -> str:
 def share(value: float) -> str:
     """A rate in percent."""
     return f"{100 * value:.1f} %"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: 1 candidate, 2 candidates."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def money(dollars: float) -> str:
+    """Dollars, with cents that show what little was paid."""
+    return f"${dollars:.2f}" if dollars >= 0.995 or not dollars else f"${dollars:.4f}".rstrip("0").ljust(5, "0")

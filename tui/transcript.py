@@ -15,7 +15,6 @@ _LONGEST_RESULT = 4000
 
 def verdict(trajectory: Trajectory) -> Line:
     """What the verifier said, in words and with a sign."""
-    metrics = "  ".join(f"{name} {value:g}" for name, value in trajectory.metrics.items())
     if trajectory.status != "ok":
         head = Span(f"✗ {trajectory.status}", "bad")
     elif trajectory.reward > 0:
@@ -27,8 +26,6 @@ def verdict(trajectory: Trajectory) -> Line:
         parts.append(Span("  ✂ truncated", "warn"))
     if trajectory.fabricated:
         parts.append(Span("  ! the answer stands in text that the harness wrote", "warn"))
-    if metrics:
-        parts.append(Span(f"  {metrics}", "muted"))
     return tuple(parts)
 
 
@@ -64,12 +61,16 @@ def transcript(trajectory: Trajectory, width: int, *, purpose: str, config: Mapp
     """All lines of a trajectory for a view of `width` cells."""
     trained = trained_turns(trajectory, purpose, config)
     lines: list[Line] = [verdict(trajectory)]
+    metrics = "  ".join(f"{name} {value:g}" for name, value in trajectory.metrics.items())
+    if metrics:
+        lines += [line((part, "muted")) for part in wrap(metrics, width)]
     if trajectory.reason:
         lines += [line((part, "bad")) for part in wrap(trajectory.reason, width)]
     said = "" if not trained else "T trained if its question's rewards differ  " if _grpo(config) else "T trained  "
     lines.append(
         line((f"in the margin: {said}S sampled by the model{', not trained' if not trained else ''}", "muted"))
     )
+    start = len(lines)
     before: Sequence[Mapping[str, Any]] = ()
     for n, turn in enumerate(trajectory.turns):
         lines += [line(""), _rule(_turn_title(trajectory, n, turn), width)]
@@ -91,7 +92,7 @@ def transcript(trajectory: Trajectory, width: int, *, purpose: str, config: Mapp
         block: list[Line] = [line(""), _rule("before the first turn", width)]
         for call in early:
             block += _call(call, width)
-        lines[2:2] = block
+        lines[start:start] = block
     return lines
 
 

@@ -28,8 +28,9 @@ async def test_a_killed_runner_is_not_called_running(tmp_path: Path) -> None:
     run = write_run(tmp_path / "killed", Shape(), limit=120)
     async with watching(run) as user:
         user.sees("! interrupted")
+        user.sees("no process runs it; p starts one")
         await user.press("p")
-        user.sees("No process runs this run now.", "whale resume")
+        user.sees("No process runs this run now.", "whale resume", "y start it")
 
 
 @story
@@ -67,7 +68,7 @@ async def test_a_locked_log_is_said_and_read_once_it_is_free(tmp_path: Path, mon
 async def test_without_its_git_store_the_lineage_is_still_there_and_the_diff_says_what_is_missing(
     own_run: Path,
 ) -> None:
-    shutil.rmtree(own_run / "harnesses.git")
+    (own_run / "harnesses.git").rename(own_run / "elsewhere.git")
     async with watching(own_run) as user:
         await user.press("3")
         user.sees("lineage ·", "◆ the accepted harness", "score ")
@@ -75,6 +76,11 @@ async def test_without_its_git_store_the_lineage_is_still_there_and_the_diff_say
         user.sees("the harness store is not here", "harnesses.git")
         await user.press("5")
         user.sees("! store")
+        (own_run / "elsewhere.git").rename(own_run / "harnesses.git")
+        await user.press("4")
+        user.sees_not("is not here")
+        await user.press("5")
+        user.sees("harness.py")
 
 
 @story
@@ -82,7 +88,7 @@ async def test_without_its_artifacts_rollouts_are_listed_and_the_transcript_says
     shutil.rmtree(own_run / "artifacts")
     async with watching(own_run) as user:
         await user.press("6")
-        user.sees("passed", "the rollouts' texts are not here")
+        user.sees("passed", "the run's artifacts are not here")
 
 
 @story
@@ -103,7 +109,7 @@ async def test_a_tiny_terminal_shows_every_screen_without_a_crash(finished_run: 
     async with watching(finished_run, (120, 40)) as user:
         for size in ((40, 10), (20, 5), (200, 60), (40, 10)):
             await user.pilot.resize_terminal(*size)
-            for key in "12345678":
+            for key in "123456789":
                 await user.press(key)
                 user.sees("whale")
 
@@ -124,7 +130,7 @@ async def test_text_from_models_and_proposers_cannot_reach_the_terminal_as_escap
     source = LogSource("hostile" + hostile, "memory" + hostile, lambda _: log)
     async with watching(source, (120, 40)) as user:
         user.app.choose(last)
-        for key in "2345678":
+        for key in "23456789":
             await user.press(key)
             assert not set(user.screen) & set("\x1b\x07\x00\x9b\u202e\u2066\u200b"), key
         await user.press("3")

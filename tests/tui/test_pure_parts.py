@@ -50,7 +50,7 @@ def test_numbers_and_times_keep_a_small_column() -> None:
         "1.23M",
         "5G",
     ]
-    assert [duration(s) for s in (5, 65, 3700, 200_000)] == ["5 s", "1:05", "1:01 h", "2.3 d"]
+    assert [duration(s) for s in (5, 65, 3700, 200_000)] == ["5 s", "1:05 min", "1:01 h", "2.3 d"]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=300), st.integers(20, 90), st.integers(2, 12))

@@ -93,7 +93,7 @@ async def test_a_live_run_is_paused_resumed_and_stopped_after_its_phase_and_each
             await user.waits_to_see("▶ running")
             await user.pilot.press("p")
             await user.waits_to_see("‖ paused")
-            await user.waits_to_see("pause: paused")
+            await user.waits_to_see("paused at a safe point")
             assert runner.poll() is None, "a paused run keeps its process"
             assert RunFolder(runs / "live").state().status == "paused"
             await user.pilot.press("p")
@@ -125,7 +125,7 @@ async def test_a_revert_is_shown_with_its_diff_confirmed_and_then_stands_in_log_
         await user.press("3")
         user.app.choose(target.id)
         await user.press("R")
-        user.sees(f"Revert to {target.id}?", "barred", "no history is rewritten", "━━", "y do it")
+        user.sees(f"Revert to {target.id}?", "barred", "no history is rewritten", "━━", "y revert")
         await user.press("escape")
         assert folder.state().accepted == state.accepted, "without a yes nothing happens"
         await user.press("R")

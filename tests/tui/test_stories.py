@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from textual.widgets import Input
+
 from tests.tui.conftest import story, watching
 from whale.alternation.run_folder import RunFolder
 from whale.tui.lines import LineView
@@ -128,7 +130,7 @@ async def test_rollouts_are_filtered_and_read_turn_by_turn(finished_run: Path) -
         user.sees("rollouts · passed, train", "T trained")
         await user.press("t")
         user.sees("task weight-")
-        await user.press("t", "u", "u", "u", "u")
+        await user.press("t", "u", "u", "u", "u", "u")
         user.sees("rollouts · passed ")
         await user.press("f", "f", "f", "f", "f")
         user.sees("rollouts · all")
@@ -205,9 +207,21 @@ async def test_the_palette_finds_a_command_by_its_name(made_up_run: Path) -> Non
 
 
 @story
+async def test_keys_that_come_faster_than_screens_go_where_they_are_meant_for(made_up_run: Path) -> None:
+    async with watching(made_up_run) as user:
+        for key in ("3", "slash", "c", "0", "0", "2"):
+            user.app.simulate_key(key)
+        await user.pilot.pause(0.5)
+        user.sees("lineage · 19", "⏎ done")
+        assert user.app.query_one("#ask", Input).value == "c002"
+        await user.press("enter")
+        assert user.app.chosen is not None and user.app.chosen.startswith("c002"), user.screen
+
+
+@story
 async def test_the_mouse_chooses_tabs_and_lines(made_up_run: Path) -> None:
     async with watching(made_up_run) as user:
-        column = user.screen.split("\n")[1].index("3 Lineage")
+        column = user.screen.split("\n")[1].index("3Lineage")
         await user.pilot.click("#tabs", offset=(column + 1, 0))
         await user.waits_to_see("lineage · 19")
         before = user.app.chosen

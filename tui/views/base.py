@@ -25,6 +25,9 @@ class View(Container):
         """Draw a moment; None while no run is open."""
         raise NotImplementedError
 
+    def try_again(self) -> None:
+        """The user comes to this screen: what could not be read when it was last shown is read again."""
+
     def main(self) -> LineView:
         """What gets the focus when the screen comes to the front."""
         return self.query(LineView).first()

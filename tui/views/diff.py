@@ -32,6 +32,7 @@ class Diff(View):
         """None: what the width suggests."""
         self.against: Against = "parent"
         self.pair = ("", "")
+        self._last = ("", "")
         self._moment: Moment | None = None
         self._shown: tuple[object, ...] = ()
         self._diff: DiffText | None = None
@@ -98,7 +99,10 @@ class Diff(View):
         self._painters.clear()
         view = self.query_one(LineView)
         view.set_title(f"{a} → {b}")
-        against = {"parent": "against its parent", "h0": "against h0", "accepted": "against accepted", "pair": "two"}
+        against = {
+            "parent": "against its parent", "h0": "against h0", "accepted": "against accepted",
+            "pair": "the last accepted change" if (a, b) == self._last else "as picked",
+        }  # fmt: skip
         files = f"{len(diff.files)} file{'s' if len(diff.files) != 1 else ''}"
         view.set_subtitle(f"+{diff.added} -{diff.removed} in {files} · {against[self.against]}")
         if not diff.lines:
@@ -108,6 +112,11 @@ class Diff(View):
             self._say(words, title=False)
             return
         self._lay_out(top=True)
+
+    def try_again(self) -> None:
+        """See `View.try_again`."""
+        if self._diff is None:
+            self._shown = ()
 
     def _say(self, text: str, *, title: bool = True) -> None:
         view = self.query_one(LineView)
@@ -169,6 +178,7 @@ class Diff(View):
             self.whale.tell(f"nothing was accepted after {taken[0] if taken else 'the start'}", "warning")
             return
         self.against, self.pair = "pair", (taken[-2], taken[-1])
+        self._last = self.pair
         self.show(self._moment)
 
     def action_pick(self) -> None:

@@ -12,8 +12,8 @@ from textual.binding import BindingType
 
 from whale.errors import WhaleError
 from whale.events import LogError, Recorded
-from whale.events import types as ev
 from whale.tui.actions import bindings
+from whale.tui.gist import ROLES, gist
 from whale.tui.highlight import paint
 from whale.tui.lines import LineView
 from whale.tui.opened import Moment, OpenRun
@@ -122,13 +122,14 @@ class EventLines:
             return line((f"{position:>{self._digits}}  cannot be read: {error}", "bad"))
         later = self.here is not None and position > self.here
         mark = "▶" if position == self.here else " "
+        at = recorded.at[11:19] + " " if width >= 50 else ""
         kind = recorded.type
-        role = "muted" if later else _ROLES.get(kind, "")
+        role = "muted" if later else ROLES.get(kind, "")
         return (
             Span(f"{mark}{position:>{self._digits}} ", "warn" if mark == "▶" else "muted"),
-            Span(recorded.at[11:19] + " ", "muted"),
+            Span(at, "muted"),
             Span(fit(kind, 20) + " ", role),
-            Span(cut(gist(recorded), max(0, width - self._digits - 32)), "muted" if later else ""),
+            Span(cut(gist(recorded), max(0, width - self._digits - 23 - len(at))), "muted" if later else ""),
         )
 
     def _position(self, index: int) -> int:
@@ -155,58 +156,6 @@ class EventLines:
     def width(self) -> int:
         """Cut to the view."""
         return 0
-
-
-_ROLES = {
-    "PhaseStarted": "title", "PhaseEnded": "title", "RunStarted": "title", "RunCompleted": "title",
-    "HarnessAccepted": "good", "HarnessChosen": "good", "HarnessReverted": "warn", "AcceptanceCommitted": "good",
-    "CandidateScored": "accent", "Evaluated": "accent", "StepTrained": "accent", "RunInterrupted": "bad",
-    "ControlHandled": "info", "PauseRequested": "info", "ResumeRequested": "info", "StopRequested": "info",
-    "PhaseStopRequested": "info", "RevertRequested": "info", "AcceptRequested": "info", "NoteAdded": "info",
-    "ProposalSubmitted": "info", "ExtendRequested": "info",
-}  # fmt: skip
-
-
-def gist(recorded: Recorded) -> str:
-    """What an event says, in a few words."""
-    match recorded.event:
-        case ev.RunStarted(name=name):
-            return name
-        case ev.HarnessProposed(candidate=c, title=title):
-            return f"{c} {title}"
-        case ev.HarnessValidated(candidate=c, valid=valid, reason=reason):
-            return f"{c} {'valid' if valid else 'invalid: ' + reason}"
-        case ev.PhaseStarted(cycle=cycle, phase=phase):
-            return f"cycle {cycle} {phase}"
-        case ev.PhaseEnded(cycle=cycle, phase=phase, reason=reason):
-            return f"cycle {cycle} {phase}: {reason}"
-        case ev.RolloutsRecorded(batch=batch, outcomes=outcomes):
-            return f"{batch}: {sum(o.reward > 0 for o in outcomes)} of {len(outcomes)} passed"
-        case ev.StepTrained(cycle=cycle, step=step, passed=passed, rollouts=rollouts, loss=loss):
-            return f"cycle {cycle} step {step}: {passed} of {rollouts} passed" + (
-                "" if loss is None else f", loss {loss:.4f}"
-            )
-        case ev.TasksProposed(cycle=cycle, replaced=replaced, passed=passed):
-            return f"cycle {cycle}: {len(replaced)} of {passed} passed questions gave way to harder ones"
-        case ev.CandidateScored(candidate=c, score=score, n=n):
-            return f"{c} {100 * score:.1f} % of {n}"
-        case ev.IterationCompleted(cycle=cycle, iteration=i, best=best, best_score=score):
-            return f"cycle {cycle} iteration {i}: best {best} {100 * score:.1f} %"
-        case ev.Evaluated(split=split, candidate=c, score=score, n=n):
-            return f"{c} {split} {100 * score:.1f} % of {n}"
-        case ev.HarnessReverted(candidate=c, previous=previous):
-            return f"{previous} → {c}"
-        case ev.HarnessAccepted(candidate=c, previous=previous, score=score, incoming_score=incoming):
-            return f"{previous} → {c}, {100 * incoming:.1f} → {100 * score:.1f} %"
-        case ev.HarnessChosen(candidate=c, previous=previous):
-            return f"{previous} → {c} by hand"
-        case ev.ControlHandled(kind=kind, outcome=outcome, detail=detail):
-            return f"{kind}: {outcome}{': ' if detail else ''}{detail}"
-        case ev.NoteAdded(candidate=c, text=text):
-            return f"{c}: {text}"
-        case ev.RunInterrupted(reason=reason):
-            return reason
-    return recorded.key
 
 
 def event_lines(recorded: Recorded) -> list[Line]:

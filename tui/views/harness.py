@@ -84,6 +84,11 @@ class Harness(View):
         self._contents()
         self._body()
 
+    def try_again(self) -> None:
+        """See `View.try_again`."""
+        if self._loaded is not None and self._loaded.problem:
+            self._wanted = ()
+
     @work(thread=True, exclusive=True, group="harness")
     def _load(self, moment: Moment, candidate: Candidate) -> None:
         worker = get_current_worker()
@@ -229,7 +234,7 @@ def task_lines(loaded: Loaded | None, width: int) -> list[Line]:
     if loaded.against:
         head = line(
             (f"+{kinds['gained']} gained", "good"), "  ", (f"-{kinds['lost']} lost", "bad"), "  ",
-            (f"{kinds['same']} the same, under the same weights", "muted"),
+            (f"{kinds['same']} same, same weights", "muted"),
         )  # fmt: skip
     else:
         head = line(("no parent was scored under the same weights: its own results", "muted"))

@@ -13,7 +13,7 @@ from whale.tui import charts, graph
 from whale.tui.actions import bindings
 from whale.tui.lines import LineView
 from whale.tui.opened import Moment
-from whale.tui.text import NOTHING, FixedLines, Line, Span, cut, facts_table, fit, line, plain, share, wrap
+from whale.tui.text import NOTHING, FixedLines, Line, Span, counted, cut, facts_table, fit, line, plain, share, wrap
 from whale.tui.views.base import SIGNS, View, ever_accepted, fate, fate_words, pane
 
 
@@ -53,7 +53,8 @@ class Lineage(View):
             self.query_one("#ln-list", LineView).set_lines(NOTHING)
             self.query_one("#ln-detail", LineView).set_lines(NOTHING)
             return
-        facts = (moment.state.candidates, moment.state.accepted, moment.run, tuple(self.folded), self.filter)
+        taken = len(ever_accepted(moment))
+        facts = (moment.state.candidates, moment.state.accepted, moment.run, taken, tuple(self.folded), self.filter)
         if not self._drawn_for or facts[0] is not self._drawn_for[0] or facts[1:] != self._drawn_for[1:]:
             self._drawn_for = facts
             self._draw(facts, moment, frozenset(self.folded), self.filter)
@@ -76,7 +77,7 @@ class Lineage(View):
         first = not len(view.lines)
         view.set_lines(lines)
         count = len(lines.state.candidates)
-        title = f"lineage · {count} candidates"
+        title = f"lineage · {counted(count, 'candidate')}"
         view.set_title(f"{title} · filter: {self.filter} (esc ends it)" if self.filter else title)
         view.set_subtitle("◆ accepted ◇ was ● scored ✗ invalid = duplicate ○ open")
         chosen = (self.whale.chosen or lines.state.accepted) if first else None
@@ -285,7 +286,7 @@ class LineageLines:
         best = max((s.score for c in candidates for s in c.scores if s.cycle == entry.cycle), default=None)
         arrow = "▸" if entry.cycle in self.folded else "▾"
         words = f"{arrow} " + (f"cycle {entry.cycle}" if entry.cycle else "start")
-        facts = f" · {len(candidates)} candidate{'s' if len(candidates) != 1 else ''}"
+        facts = f" · {counted(len(candidates), 'candidate')}"
         if best is not None and entry.cycle:
             facts += f" · best {share(best)}"
         taken = [c.id for c in reversed(candidates) if c.id in self.ever]
@@ -334,12 +335,8 @@ def cycle_lines(state: State, cycle: int, width: int) -> list[Line]:
         ((s, c) for c in state.candidates.values() for s in c.scores if s.cycle == cycle),
         key=lambda pair: (-pair[0].score, pair[0].iteration),
     )
-    lines = [
-        line(
-            (f"{len(mine)} candidates", "strong"),
-            f", {sum(c.valid is False for c in mine)} invalid, {sum(bool(c.duplicate_of) for c in mine)} duplicates",
-        )
-    ]
+    invalid, again = sum(c.valid is False for c in mine), sum(bool(c.duplicate_of) for c in mine)
+    lines = [line((counted(len(mine), "candidate"), "strong"), f", {invalid} invalid, {counted(again, 'duplicate')}")]
     rows = [
         charts.Interval(c.id + (" in" if s.iteration == 0 else ""), s.score, s.low, s.high, c.title, n == 0)
         for n, (s, c) in enumerate(scored[:100])

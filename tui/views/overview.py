@@ -12,10 +12,10 @@ from whale.tui.estimate import Part, progress
 from whale.tui.lines import LineView
 from whale.tui.opened import Moment
 from whale.tui.requests import request_lines
-from whale.tui.text import NOTHING, FixedLines, Line, Span, cut, duration, line, share, thousands, wrap
-from whale.tui.views.base import View, pane
+from whale.tui.text import NOTHING, FixedLines, Line, Span, cut, duration, line, money, share, thousands, wrap
+from whale.tui.views.base import View, ever_accepted, pane
 
-_PURPOSES = {"train": "training", "score": "scoring", "evaluate": "evaluation", "smoke": "smoke runs"}
+_PURPOSES = {"train": "training", "score": "scoring", "evaluate": "evaluation", "smoke": "smoke runs", "try": "trials"}
 
 
 class Overview(View):
@@ -39,14 +39,14 @@ class Overview(View):
             for view in views.values():
                 view.set_lines(NOTHING)
             return
-        state, facts = moment.state, moment.run.history.facts
+        state, facts, ever = moment.state, moment.run.history.facts, ever_accepted(moment)
         views["ov-now"].set_lines(lambda width: FixedLines(now_lines(moment, width), width=0))
         views["ov-cost"].set_lines(FixedLines(cost_lines(moment), width=0))
         views["ov-scores"].set_lines(lambda width: FixedLines(evaluation_lines(state, width), width=0))
         curve = views["ov-curve"]
         height = max(3, curve.scrollable_content_region.height or 8)
         curve.set_lines(lambda width: FixedLines(curve_lines(state, width, height), width=0))
-        views["ov-best"].set_lines(lambda width: FixedLines(best_lines(state, width), width=0))
+        views["ov-best"].set_lines(lambda width: FixedLines(best_lines(state, ever, width), width=0))
         views["ov-asked"].set_lines(lambda width: FixedLines(request_lines(facts, moment.position, width), width=0))
 
     def on_resize(self) -> None:
@@ -58,7 +58,8 @@ def now_lines(moment: Moment, width: int) -> list[Line]:
     """Status, what is done at the moment, and bars with the time left."""
     state = moment.state
     plan = progress(state, moment.run.history.facts, moment.position)
-    lines = [line(("doing ", "muted"), cut(plan.doing, width - 6))]
+    doing = "nothing: no process runs it; p starts one" if moment.status == "interrupted" else plan.doing
+    lines = [line(("doing ", "muted"), (cut(doing, width - 6), "bad" if moment.status == "interrupted" else ""))]
     tails = [_tail(part, moment) for part in plan.parts]
     room = max(4, min(48, width - 14 - max(map(len, tails), default=0)))
     lines += [
@@ -114,9 +115,9 @@ def cost_lines(moment: Moment) -> list[Line]:
         cycles = config["schedule"]["cycles"] + state.extra_cycles
         more = f" (+{state.extra_cycles})" if state.extra_cycles else ""
         lines.append(line(("budget     ", "muted"), f"{state.cycle} of {cycles}{more} cycles"))
-    dollars = facts.dollars(moment.position)
-    if dollars is not None:
-        lines.append(line(("proposer   ", "muted"), f"${dollars:.2f}"))
+    if state.proposer_tokens:
+        price = f"{money(state.proposer_dollars)}, " if state.proposer_dollars else ""
+        lines.append(line(("proposer   ", "muted"), f"{price}{thousands(state.proposer_tokens)} tokens"))
     if moment.position:
         began = facts.times[0]
         when = datetime.datetime.fromtimestamp(began, datetime.UTC).strftime("%d %b %H:%M UTC")
@@ -172,15 +173,15 @@ def _smoothed(values: list[float], weight: float = 0.8) -> list[float]:
     return result
 
 
-def best_lines(state: State, width: int) -> list[Line]:
-    """The best harness score of each cycle, beside that of the incoming harness."""
+def best_lines(state: State, ever: set[str], width: int) -> list[Line]:
+    """The best harness score of each cycle, beside that of the incoming harness; of equals, the accepted one."""
     cycles: dict[int, list[ev.CandidateScored]] = {}
     for candidate in state.candidates.values():
         for scored in candidate.scores:
             cycles.setdefault(scored.cycle, []).append(scored)
     rows = []
     for cycle, scores in sorted(cycles.items()):
-        best = max(scores, key=lambda s: (s.score, -s.iteration))
+        best = max(scores, key=lambda s: (s.score, s.candidate in ever, -s.iteration))
         incoming = next((s for s in scores if s.iteration == 0), None)
         gain = f" ({100 * (best.score - incoming.score):+.1f})" if incoming and incoming is not best else ""
         rows.append(charts.Interval(f"cycle {cycle}", best.score, best.low, best.high, f"{best.candidate}{gain}"))

@@ -87,6 +87,7 @@ class Rollouts(View):
         self._moment: Moment | None = None
         self._listed: tuple[object, ...] = ()
         self._asked: int | None = None
+        self._failed = False
         self._resting: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -157,12 +158,19 @@ class Rollouts(View):
         if not worker.is_cancelled:
             self.whale.from_thread(self._read, moment, event, trajectory)
 
+    def try_again(self) -> None:
+        """See `View.try_again`."""
+        if self._failed:
+            self._asked = None
+
     def _say(self, text: str) -> None:
+        self._failed = True
         view = self.query_one("#ro-detail", LineView)
         view.set_title("transcript")
         view.set_lines(lambda width: FixedLines([line((p, "bad")) for p in wrap(text, width)], width=0), top=True)
 
     def _read(self, moment: Moment, event: ev.RolloutsRecorded, trajectory: Trajectory) -> None:
+        self._failed = False
         view = self.query_one("#ro-detail", LineView)
         view.set_title(f"{trajectory.task_id} · sample {trajectory.sample} · {event.candidate}")
         view.set_subtitle(event.batch)
@@ -218,6 +226,7 @@ class RolloutLines:
 
     def __init__(self, run: OpenRun, found: Sequence[int]) -> None:
         self.run, self.found = run, found
+        self._digits = len(str(run.history.position))
 
     def __len__(self) -> int:
         return len(self.found)
@@ -236,13 +245,14 @@ class RolloutLines:
         purpose = PURPOSES[facts.rollout_purposes[i]]
         candidate = facts.candidates.names[facts.rollout_candidates[i]]
         task = facts.tasks.names[facts.rollout_tasks[i]]
+        event = f" #{facts.rollout_positions[i]:<{self._digits}}" if width >= 64 else ""  # a task's name counts more
         return (
             mark,
             Span(extra + " ", "warn"),
             Span(fit(purpose, 9), "muted"),
-            Span(fit(candidate, 13), ""),
-            Span(fit(task, max(6, width - 42)), ""),
-            Span(f" #{facts.rollout_positions[i]}", "muted"),
+            Span(fit(candidate, 12) + " ", ""),
+            Span(fit(task, max(6, width - 34 - len(event))), ""),
+            Span(event, "muted"),
         )
 
     def text(self, index: int) -> str:

@@ -13,7 +13,7 @@ from whale.errors import WhaleError
 from whale.events import LogError
 from whale.tui.actions import bindings
 from whale.tui.lines import LineView
-from whale.tui.opened import Moment
+from whale.tui.opened import Moment, status
 from whale.tui.source import FolderSource, RunSource, known_runs
 from whale.tui.text import FixedLines, Line, Span, cut, fit, line, share, thousands
 from whale.tui.views.base import View, pane
@@ -24,7 +24,7 @@ AGAIN = 5.0
 
 STATUS = {
     "running": ("▶", "accent"), "paused": ("‖", "warn"), "stopped": ("■", "warn"), "completed": ("✓", "good"),
-    "interrupted": ("!", "bad"), "new": ("·", "muted"), "unreadable": ("✗", "bad"),
+    "interrupted": ("!", "bad"), "review": ("?", "warn"), "new": ("·", "muted"), "unreadable": ("✗", "bad"),
     "reading": ("…", "muted"),
 }  # fmt: skip
 """Status -> sign and role."""
@@ -113,8 +113,7 @@ class Runs(View):
             alive = source.runner() is not None
         except (WhaleError, LogError, OSError, ValueError, KeyError) as error:
             return RunRow(source, "unreadable", state, position, str(error))
-        status = "interrupted" if state.status in ("new", "running") and not alive else state.status
-        return RunRow(source, status, state, position)
+        return RunRow(source, status(state, max(1, position), alive=alive), state, position)
 
     def _ready(self, rows: list[RunRow]) -> None:
         self.rows = rows
