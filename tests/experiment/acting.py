@@ -13,8 +13,8 @@ from whale.rollout.types import Completion, Trajectory
 sys.path.insert(0, str(Path(__file__).parents[2]))  # a run is a process of its own, which knows no tests
 from tests.toy.domain import ToyDomain
 
-AFTER = 12
-"""Verdicts before it happens: in the first training step."""
+AFTER = 10
+"""Rollouts before it happens: in the first training step."""
 
 
 class ActingDomain(ToyDomain):
@@ -22,20 +22,23 @@ class ActingDomain(ToyDomain):
         super().__init__(options)
         self.act = str(options.get("act", ""))
         self.marker = Path(str(options.get("marker", "")))
-        self.verdicts = 0
+        self.verdicts = self.observed = 0
 
     def verify(self, task: Task, completion: Completion) -> Verdict:
+        """In the verifier's own process."""
         self.verdicts += 1
-        if self.act and self.verdicts == AFTER and not self.marker.exists():
+        if self.act == "fail" and self.verdicts > AFTER and not self.marker.exists():
             self.marker.touch()
-            if self.act == "fail":
-                raise RuntimeError("the verifier broke")
-            process = os.getppid() if self.act.endswith("experiment") else os.getpid()
-            os.kill(process, signal.SIGINT if self.act.startswith("interrupt") else signal.SIGKILL)
+            raise RuntimeError("the verifier broke")
         return super().verify(task, completion)
 
     def observe(self, task: Task, trajectory: Trajectory) -> Mapping[str, float]:
-        """As SearchQA does it: the second figure only where the first is 1."""
+        """In the run's process. As SearchQA does it: the second figure only where the first is 1."""
+        self.observed += 1
+        if self.act not in ("", "fail") and self.observed == AFTER and not self.marker.exists():
+            self.marker.touch()
+            process = os.getppid() if self.act.endswith("experiment") else os.getpid()
+            os.kill(process, signal.SIGINT if self.act.startswith("interrupt") else signal.SIGKILL)
         bearing = float(len(trajectory.task_id) % 2)
         return {"answer_bearing": bearing} | ({"extraction": trajectory.reward} if bearing else {})
 
