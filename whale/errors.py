@@ -5,11 +5,20 @@ of ours: the CLI keeps its traceback in a log file. A bad *rollout* is neither; 
 (`whale.rollout.types.Status`).
 """
 
+from typing import Self
+
 
 class WhaleError(Exception):
     """What is wrong, where, and what to do next, in one line."""
 
     exit_code = 1
+    details: str = ""
+    """More than the line, for the error log: the traceback of code that the user brought."""
+
+    def with_details(self, text: str) -> Self:
+        """Return the error, which keeps `text` for the error log."""
+        self.details = text
+        return self
 
 
 class UsageError(WhaleError):

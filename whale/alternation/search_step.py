@@ -178,7 +178,8 @@ def archive(runner: "Runner") -> Archive:
     """What the proposer may see: harnesses with their scores, training tasks, passed D_weight rollouts."""
     tasks = {task.id: task.public for split in ("weight", "harness") for task in runner.compute.tasks[split]}
     shown = {candidate: _trajectories(runner, candidate) for candidate in runner.state.phase_artifacts}
-    return Archive(tuple(entries(runner)), tuple(_passed(runner)), tasks, shown)
+    incoming = runner.state.accepted or d.INITIAL
+    return Archive(tuple(entries(runner)), tuple(_passed(runner)), tasks, shown, incoming)
 
 
 def _trajectories(runner: "Runner", candidate: str) -> tuple[Trajectory, ...]:
