@@ -4,14 +4,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import tomllib
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import tomli_w
-import tomllib
 
 from tests.alternation.kill_at import POINTS
 from tests.alternation.test_acceptance_run import facts
@@ -31,7 +29,7 @@ def example(page: str, heading: str, language: str) -> str:
     return found[1]
 
 
-def configured(folder: Path, model: Path, search: Mapping[str, Any]) -> Path:
+def configured(folder: Path, model: Path, search: dict[str, Any]) -> Path:
     """A config of one short cycle with a [search] table."""
     settings = toy_settings(model)
     settings["domain_options"] |= {"weight": 2}
@@ -69,7 +67,7 @@ def test_the_guides_script_is_played_from_a_config(whale_here: WhaleProcess, toy
     assert whale_here("replay", "played").returncode == 0
 
 
-@pytest.mark.parametrize(("point", "nth"), [("git", 9), ("append", 16), ("appended", 25)])
+@pytest.mark.parametrize(("point", "nth"), [("append", 16), ("appended", 25)])
 def test_a_run_with_an_own_proposer_and_an_own_rule_ends_after_a_kill_as_if_never_interrupted(
     point: str, nth: int, whale: WhaleProcess, toy_model: Path, tmp_path: Path
 ) -> None:
@@ -149,22 +147,3 @@ def test_the_texts_of_a_models_proposer_and_a_scripts_folders_are_pinned(tmp_pat
         with pytest.raises(ConflictError, match="whale fork run"):
             require_pinned(search, began, "run")
         require_pinned(search, {}, "run")  # a log of an earlier release knows of no digest
-
-
-def test_the_state_keeps_what_is_pinned_through_a_snapshot(
-    whale_here: WhaleProcess, toy_model: Path, tmp_path: Path
-) -> None:
-    from whale.alternation import snapshot
-
-    (tmp_path / "space.py").write_text(SPACE)
-    config = configured(tmp_path, toy_model, {"space": "space.py:texts"})
-    whale_here("run", str(config), "--name", "one", "--quiet")
-    folder = RunFolder(tmp_path / "runs" / "one")
-    with folder.open_log(readonly=True) as log:
-        recorded = list(log.read())
-        state = folder.state()
-        assert list(state.pinned) == ["search.space"]
-        assert snapshot.write(folder.path, recorded[-1], msgspec.structs.replace(state, requests={}))
-        read = snapshot.read(folder.path, log)
-        assert read is not None
-        assert read[0].pinned == state.pinned if isinstance(read, tuple) else read.state.pinned == state.pinned
