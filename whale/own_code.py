@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from whale.domains.places import place
 from whale.domains.source import blame, traceback_of
 from whale.errors import UsageError, WhaleError
 
@@ -19,9 +20,9 @@ def is_own(name: str) -> bool:
     return ".py:" in name
 
 
-def own_file(name: str) -> Path:
-    """The file of such a name."""
-    return Path(name.rpartition(":")[0]).expanduser().resolve()
+def own_file(name: str, about: str) -> Path:
+    """The file of such a name, there or not. Raises UsageError, which begins with `about`, for what is no path."""
+    return place(name.rpartition(":")[0], about).resolve()
 
 
 def forget_own() -> None:
@@ -35,7 +36,7 @@ def load_own(name: str, about: str) -> Callable[..., Any]:
     Raises UsageError, in one line that begins with `about`, where there is none.
     """
     if name not in _loaded:
-        _loaded[name] = _load(name, about)
+        _loaded[name] = load_anew(name, about)
     found: Callable[..., Any] = _loaded[name]
     return found
 
@@ -67,11 +68,16 @@ def lacks(made: Any, calls: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]
     return None
 
 
-def _load(name: str, about: str) -> Any:
+def load_anew(name: str, about: str) -> Any:
+    """The same, from the file as it is now."""
     attribute = name.rpartition(":")[2]
-    path = own_file(name)
-    if not path.is_file():
-        raise UsageError(f"{about}: there is no file {path}")
+    path = own_file(name, about)
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"{about}: there is no file {path}") from None
+    except OSError as error:
+        raise UsageError(f"{about}: {path} cannot be read: {error.strerror or error}") from error
     # Two files of one name, in two folders, are two modules.
     module_name = f"whale_own_{path.stem}_{hashlib.sha256(bytes(path)).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(module_name, path)
@@ -80,10 +86,13 @@ def _load(name: str, about: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses of the module look themselves up there
     try:
-        exec(compile(path.read_bytes(), path, "exec"), module.__dict__)  # not by the loader: its cache may be older
+        exec(compile(text, path, "exec"), module.__dict__)  # not by the loader: its cache may be older
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
-        failed = UsageError(f"{about}: {path.name} fails on import: {blame(error)}")
+        missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        is_beside = bool(missing) and ((path.parent / missing).is_dir() or path.with_name(f"{missing}.py").is_file())
+        hint = "; it lies beside it, but what a config names is one file, or an installed package" if is_beside else ""
+        failed = UsageError(f"{about}: {path.name} fails on import: {blame(error)}{hint}")
         raise failed.with_details(traceback_of(error)) from error
     found = getattr(module, attribute, None)
     if not callable(found):

@@ -33,7 +33,7 @@ def test_at_every_event_a_snapshot_holds_exactly_the_state_of_the_fold(tmp_path:
 def test_a_snapshot_keeps_the_digests_of_the_users_files(tmp_path: Path) -> None:
     started = RunStarted(name="one", config={}, model="m", data="d", splits={}, pinned={"search.space": "abc"})
     log = MemoryLog()
-    log.append("run", [NewEvent(started)], None)
+    log.append("run", [NewEvent(started, key="started")], None)
     (recorded,) = log.read()
     state = reduce(State(), recorded)
     assert snapshot.write(tmp_path, recorded, state)

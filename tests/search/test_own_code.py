@@ -10,6 +10,7 @@ from whale.errors import UsageError, WhaleError
 from whale.own_code import forget_own, load_own
 from whale.search.acceptance import acceptance_rule
 from whale.search.registry import proposer
+from whale.search.spaces import search_space
 
 RULE = """
 from whale.search.acceptance import Confirm
@@ -118,8 +119,21 @@ def test_what_is_no_proposer_is_told_at_the_start_in_one_line(tmp_path: Path, ol
     with pytest.raises(UsageError, match=message) as caught:
         proposer(written(tmp_path, PROPOSER.replace(old, new, 1)))
     assert "\n" not in str(caught.value)
-    with pytest.raises(UsageError, match="there is no file"):
-        proposer(f"{tmp_path}/none.py:create")
+
+
+def test_a_name_that_leads_to_no_usable_file_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "beside.py").write_text("x = 1\n")
+    for name, message in (
+        (f"{tmp_path}/none.py:create", "there is no file"),
+        (f"{tmp_path}/folder.py:create", "cannot be read"),
+        ("~nobody-here/mine.py:create", "cannot be read"),
+        (written(tmp_path, "import beside\n"), "mine.py line 1: ModuleNotFoundError.*it lies beside it"),
+    ):
+        for load in (proposer, acceptance_rule, search_space):
+            with pytest.raises(UsageError, match=message) as caught:
+                load(name)
+            assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

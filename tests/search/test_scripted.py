@@ -89,6 +89,7 @@ def test_an_edit_that_does_not_fit_its_parent_stops_the_run_in_one_line(
         ({"script": [{"cycle": 1, "iteration": 1, "files": "x", "edits": [{"path": "a", "new": "b"}]}]}, "either"),
         ({"script": [{"cycle": 1, "iteration": 1, "edits": [{"path": "a"}]}]}, r"edits\[0\]: .*`new`"),
         ({"script": [{"cycle": 1, "iteration": 1, "files": "/nowhere/at/all"}]}, r"script\[0\]\.files: there is no"),
+        ({"script": [{"cycle": 1, "iteration": 1, "files": "~nobody-here/x"}]}, r"script\[0\]\.files .*cannot be read"),
         ({"scripts": []}, "unknown option 'scripts'; known: script"),
     ],
 )

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from whale.config import SearchConfig
+from whale.domains.places import place
 from whale.errors import ConflictError, UsageError
 from whale.own_code import is_own, own_file
 from whale.search.agentic.proposers import shipped_skill
@@ -23,13 +24,13 @@ def named_files(search: SearchConfig) -> Iterator[tuple[str, Path]]:
     """
     for key in _CODE:
         if is_own(getattr(search, key)):
-            yield f"search.{key}", own_file(getattr(search, key))
+            yield f"search.{key}", own_file(getattr(search, key), f"{key} {getattr(search, key)!r} in [search]")
     if is_own(search.proposer):
         return  # what its options mean is its own matter
     for key in _TEXTS:
         text = search.options.get(key)
         if isinstance(text, str) and text and not (key == "skill" and shipped_skill(text)):
-            yield f"search.options.{key}", Path(text).expanduser().resolve()
+            yield f"search.options.{key}", place(text, f"{key} in [search.options]").resolve()
     if search.proposer == "scripted":
         try:
             script = entries(search.options.get("script"))
@@ -37,7 +38,8 @@ def named_files(search: SearchConfig) -> Iterator[tuple[str, Path]]:
             raise UsageError(f"bad options for the proposer 'scripted' in [search]: {error}") from None
         for at, entry in enumerate(script):
             if entry.files:
-                yield f"search.options.script[{at}].files", Path(entry.files).expanduser().resolve()
+                key = f"script[{at}].files"
+                yield f"search.options.{key}", place(entry.files, f"{key} in [search.options]").resolve()
 
 
 def pinned(search: SearchConfig) -> dict[str, str]:

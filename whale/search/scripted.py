@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from whale.domains.places import place
 from whale.errors import WhaleError
 from whale.search.tree import check_tree
 from whale.search.types import Archive, Proposal
@@ -110,15 +111,15 @@ def harness_folder(path: Path) -> dict[str, bytes]:
 class _Written:
     """An entry whose folder is read: what is played later is what was there at the start."""
 
-    def __init__(self, place: str, entry: Entry) -> None:
-        self.place = place
+    def __init__(self, at: str, entry: Entry) -> None:
+        self.at = at
         self.entry = entry
         self.files: dict[str, bytes] = {}
         if entry.files:
             try:
-                self.files = harness_folder(Path(entry.files).expanduser().resolve())
+                self.files = harness_folder(place(entry.files, f"{at}.files in [search.options]").resolve())
             except ValueError as error:
-                raise ValueError(f"{place}.files: {error}") from None
+                raise ValueError(f"{at}.files: {error}") from None
 
     def proposal(self, archive: Archive) -> Proposal:
         """The proposal, under a parent of this archive. Raises WhaleError where an edit does not fit the parent."""
@@ -145,5 +146,5 @@ class _Written:
 
     def _wrong(self, problem: str) -> WhaleError:
         return WhaleError(
-            f"[search.options] {self.place}: {problem}; `whale fork RUN --set search.options.script=...` plays another"
+            f"[search.options] {self.at}: {problem}; `whale fork RUN --set search.options.script=...` plays another"
         )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from whale.domains.places import place
 from whale.search.agentic.anthropic_model import AnthropicModel
 from whale.search.agentic.connection import ModelOptions, connect, look_for, parse
 from whale.search.agentic.openai_model import OpenAIModel
@@ -103,7 +104,7 @@ def _skill(name: str) -> str:
 def read_text(path: str) -> str:
     """A text that an option names. Raises ValueError if it cannot be read."""
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
+        return place(path, "[search.options]").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         shipped = ", ".join(sorted(p.stem for p in SKILLS.glob("*.md") if p.stem != "system"))
         raise ValueError(f"{path}: not a text that can be read ({error}); shipped skills: {shipped}") from None
