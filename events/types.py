@@ -51,6 +51,8 @@ class RunStarted(Event, frozen=True, kw_only=True):
     data: str
     """Fingerprint of the domain's tasks and passages."""
     splits: dict[str, int]
+    pinned: dict[str, str] = {}
+    """Config key -> digest of the user's own file that it names: code, a text, a folder."""
 
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,6 +76,8 @@ class RunForked(Event, frozen=True, kw_only=True):
     """Weight phases before this point, and the sampler position at which the next one begins: a change of
     E or of the seed moves no question that was sampled."""
     sampled: int = 0
+    pinned: dict[str, str] = {}
+    """As in `RunStarted`, from here on."""
 
 
 class HarnessProposed(Event, frozen=True, kw_only=True):

@@ -110,11 +110,12 @@ class SearchConfig(Table, frozen=True, kw_only=True):
     """Harness search."""
 
     proposer: str = "mutation"
+    """By name (`whale.search.registry`), or path/to/mine.py:factory."""
     candidates: int = 3
     """M, per iteration."""
     rollouts_per_task: int = 1
     acceptance: str = "archive-best"
-    """Which harness of a phase is accepted: archive-best, paired, confirm or racing."""
+    """Which harness of a phase is accepted: archive-best, paired, confirm, racing, or path/to/rule.py:factory."""
     acceptance_options: dict[str, Any] = {}
     guards: Guards = Guards()
     """What no accepted harness may make worse."""

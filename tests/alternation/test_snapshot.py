@@ -8,8 +8,8 @@ from tests.stored_logs import stored_run
 from whale.alternation import snapshot
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.state import State, reduce
-from whale.events import NewEvent
-from whale.events.types import PauseRequested, RevertRequested
+from whale.events import MemoryLog, NewEvent
+from whale.events.types import PauseRequested, RevertRequested, RunStarted
 
 
 @pytest.fixture
@@ -28,6 +28,16 @@ def test_at_every_event_a_snapshot_holds_exactly_the_state_of_the_fold(tmp_path:
         state = reduce(state, recorded)
         assert snapshot.write(tmp_path, recorded, state)
         assert snapshot.read(tmp_path, log) == (recorded.position, state)
+
+
+def test_a_snapshot_keeps_the_digests_of_the_users_files(tmp_path: Path) -> None:
+    started = RunStarted(name="one", config={}, model="m", data="d", splits={}, pinned={"search.space": "abc"})
+    log = MemoryLog()
+    log.append("run", [NewEvent(started, key="started")], None)
+    (recorded,) = log.read()
+    state = reduce(State(), recorded)
+    assert snapshot.write(tmp_path, recorded, state)
+    assert snapshot.read(tmp_path, log)[1].pinned == {"search.space": "abc"}
 
 
 def test_a_reader_writes_a_snapshot_of_a_long_log_and_the_next_one_starts_there(

@@ -23,6 +23,7 @@ from whale.config import AROUND, Config, apply_overrides, config_from, for_the_l
 from whale.errors import CorruptLogError, UsageError, WhaleError
 from whale.events import EventLog, LogError, NewEvent, Recorded, fold
 from whale.events import types as ev
+from whale.search.pinned import pinned
 
 FIXED = ("model", "domain", "domain_options")
 """What all recorded facts stand on: another one is another run."""
@@ -60,12 +61,13 @@ def fork(
             at = at or head
             new = _config(origin, log, at, name, overrides)
             point = safe_point(origin, log.read(until=at + 1), at, boundary=False)
-            if _changed(point, new):
+            files = pinned(new.search)
+            if _changed(point, new, files):
                 point = safe_point(origin, log.read(until=at + 1), at, boundary=True)
             new = require_log(new, name)
             _copy_files(origin, making, point)
             write_config(making, new)
-            _write_log(making, log, point.position, _forked(origin, log, name, point, new))
+            _write_log(making, log, point.position, _forked(origin, log, name, point, new, files))
     except LogError as error:
         raise WhaleError(f"{origin.name}: {error}") from error
     finally:
@@ -92,9 +94,11 @@ def _config(origin: RunFolder, log: EventLog, at: int, name: str, overrides: Seq
     return new
 
 
-def _changed(point: SafePoint, new: Config) -> list[str]:
-    """Keys in which the fork's experiment differs from the one at the point."""
-    return list(_differences(for_the_log(config_of(point.state)), for_the_log(new)))
+def _changed(point: SafePoint, new: Config, files: Mapping[str, str]) -> list[str]:
+    """Keys in which the fork's experiment differs from the one at the point, or whose file is another one now."""
+    changed = list(_differences(for_the_log(config_of(point.state)), for_the_log(new)))
+    before = point.state.pinned
+    return changed + [key for key, digest in files.items() if before.get(key, digest) != digest and key not in changed]
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") -> Iterator[str]:
@@ -198,9 +202,11 @@ def _link(source: Path, place: Path) -> None:
         shutil.copy2(source, place)
 
 
-def _forked(origin: RunFolder, log: EventLog, name: str, point: SafePoint, new: Config) -> ev.RunForked:
+def _forked(
+    origin: RunFolder, log: EventLog, name: str, point: SafePoint, new: Config, files: dict[str, str]
+) -> ev.RunForked:
     at = next(iter(log.rows(after=point.position - 1, until=point.position)))
-    state, changed = point.state, _changed(point, new)
+    state, changed = point.state, _changed(point, new, files)
     phases, sampled = state.sampler_origin
     if changed:
         # Between phases: the weight phases that are over, and how far they sampled under their own config.
@@ -213,6 +219,7 @@ def _forked(origin: RunFolder, log: EventLog, name: str, point: SafePoint, new: 
         origin=ev.Origin(state.name, point.position, at.hash),
         config=for_the_log(new),
         changed=changed,
+        pinned=files,
         phases=phases,
         sampled=sampled,
     )

@@ -194,7 +194,8 @@ def archive(runner: "Runner") -> Archive:
     training = [*runner.compute.weight_tasks_by_id(runner.state).values(), *runner.compute.tasks["harness"]]
     tasks = {task.id: task.public for task in training}
     shown = {candidate: _trajectories(runner, candidate) for candidate in runner.state.phase_artifacts}
-    return Archive(tuple(entries(runner)), tuple(_passed(runner)), tasks, shown)
+    incoming = runner.state.accepted or d.INITIAL
+    return Archive(tuple(entries(runner)), tuple(_passed(runner)), tasks, shown, incoming)
 
 
 def _trajectories(runner: "Runner", candidate: str) -> tuple[Trajectory, ...]:

@@ -28,7 +28,9 @@ from whale.errors import ConflictError, UsageError, WhaleError
 from whale.events import EventLog, NewEvent
 from whale.events import types as ev
 from whale.harness_repo import HarnessRepo, RepoError
+from whale.own_code import forget_own
 from whale.search.agentic.types import SessionProposer
+from whale.search.pinned import pinned, require_pinned
 from whale.search.registry import proposer as load_proposer
 from whale.search.spaces import search_space
 
@@ -154,13 +156,17 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
 
     Raises:
         UsageError: the config, domain, model or proposer is wrong.
+        ConflictError: a file of the user's own that the search stands on is not the run's any more.
         WhaleError: no space, no sandbox, or the domain's data is not the run's.
     """
     log = folder.open_log()
     try:
         state = fold_all(log)
         config = load_config(folder.config_file) if state.status == "new" else config_of(state)
+        forget_own()
         with as_started(folder):
+            files = pinned(config.search)
+            require_pinned(config.search, state.pinned, folder.name)
             rule_of(config)
             search_space(config.search.space)
             proposer = load_proposer(config.search.proposer, config.search.options)
@@ -184,7 +190,7 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
         compute.checkpoints.clean()
         try:
             if state.status == "new":
-                _start(folder, log, config, fingerprint, compute)
+                _start(folder, log, config, fingerprint, files, compute)
             with _repository(folder) as repo:
                 runner = Runner(folder, log, repo, domain, config, proposer, compute, reporter, alive)
                 runner.hooks = Hooks(load_around(folder.config_file).hooks, folder.path, reporter.note)
@@ -197,7 +203,9 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
         log.close()
 
 
-def _start(folder: RunFolder, log: EventLog, config: Config, fingerprint: str, compute: Compute) -> None:
+def _start(
+    folder: RunFolder, log: EventLog, config: Config, fingerprint: str, files: dict[str, str], compute: Compute
+) -> None:
     model = compute.base_digest()
     event = ev.RunStarted(
         name=folder.name,
@@ -205,6 +213,7 @@ def _start(folder: RunFolder, log: EventLog, config: Config, fingerprint: str, c
         model=model,
         data=fingerprint,
         splits={split: len(tasks) for split, tasks in compute.tasks.items()},
+        pinned=files,
     )
     log.append("run", [NewEvent(event=event, key="started", meta={"pid": os.getpid()})], expected_version=0)
 

@@ -79,6 +79,8 @@ class State(msgspec.Struct, frozen=True):
     model: str = ""
     data: str = ""
     splits: Mapping[str, int] = field(default_factory=dict)
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    """Config key -> digest of the user's own file that it names."""
     origins: tuple[ev.Origin, ...] = ()
     """The runs that this one was forked from, oldest first."""
     sampler_origin: tuple[int, int] = (0, 0)
@@ -207,6 +209,7 @@ def _started(state: State, event: ev.RunStarted) -> State:
         model=event.model,
         data=event.data,
         splits=event.splits,
+        pinned=event.pinned,
         weights=event.model,
     )
 
@@ -224,6 +227,7 @@ def _forked(state: State, event: ev.RunForked) -> State:
         name=event.name,
         config=event.config,
         origins=(*state.origins, event.origin),
+        pinned=event.pinned,
         sampler_origin=(event.phases, event.sampled),
         sampled=max(state.sampled, event.sampled),
         requests={},

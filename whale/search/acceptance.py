@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from whale.errors import UsageError
+from whale.own_code import is_own
 from whale.search.board import Board, Contender, Decision, Rescore
 from whale.search.estimates import Scoring
+from whale.search.own_rule import own_rule
+from whale.search.taken import check_taken
 
 ALPHA = 0.05
 
@@ -212,7 +215,10 @@ def _check_alpha(alpha: float) -> None:
 
 
 def acceptance_rule(name: str, options: Mapping[str, Any] | None = None) -> AcceptanceRule:
-    """The rule of this name with its options. Raises UsageError for an unknown name or option."""
+    """The rule of this name with its options: a built-in one, or "path/to/rule.py:factory".
+
+    Raises UsageError, in one line, for an unknown name or option, or a rule of the user's own that is none.
+    """
     from whale.search.racing import Racing
 
     rules: dict[str, Callable[..., AcceptanceRule]] = {
@@ -221,12 +227,15 @@ def acceptance_rule(name: str, options: Mapping[str, Any] | None = None) -> Acce
         "confirm": Confirm,
         "racing": Racing,
     }
+    if is_own(name):
+        return own_rule(name, options or {}, frozenset(rules))
     if name not in rules:
         known = ", ".join(sorted(rules))
-        raise UsageError(f"unknown acceptance rule {name!r} in [search] acceptance; known: {known}")
+        raise UsageError(
+            f"unknown acceptance rule {name!r} in [search] acceptance; known: {known}, or path/to/rule.py:factory"
+        )
     try:
-        if "name" in (options or {}):
-            raise TypeError("the name is not an option")
+        check_taken(rules[name], options or {}, but=["name"])
         return rules[name](**(options or {}))
     except (TypeError, ValueError) as error:
         raise UsageError(f"bad acceptance_options for {name!r} in [search]: {error}") from None

@@ -1,11 +1,10 @@
 """What a search may change: everything, the prompts alone (FST), or what a rule of the user's own allows."""
 
-import importlib.util
 from collections.abc import Callable, Mapping
-from functools import cache
-from pathlib import Path
 
+from whale.domains.source import blame, traceback_of
 from whale.errors import UsageError, WhaleError
+from whale.own_code import is_own, load_own
 
 Rule = Callable[[Mapping[str, bytes], Mapping[str, bytes]], str | None]
 """(a candidate's files, the initial harness's) -> why the candidate is outside, or None."""
@@ -30,7 +29,6 @@ def _prompts(files: Mapping[str, bytes], base: Mapping[str, bytes]) -> str | Non
     return None
 
 
-@cache
 def search_space(name: str) -> Rule:
     """The rule of this name: "full", "prompts", or "path/to/rule.py:function".
 
@@ -39,30 +37,19 @@ def search_space(name: str) -> Rule:
     built_in: dict[str, Rule] = {"full": _full, "prompts": _prompts}
     if name in built_in:
         return built_in[name]
-    location, separator, attribute = name.rpartition(".py:")
-    if not separator:
+    if not is_own(name):
         raise UsageError(f"unknown space {name!r} in [search]; known: full, prompts, or path/to/rule.py:function")
-    path = Path(location + ".py").expanduser().resolve()
-    spec = importlib.util.spec_from_file_location(f"whale_space_{path.stem}", path) if path.is_file() else None
-    if spec is None or spec.loader is None:
-        raise UsageError(f"space {name!r} in [search]: there is no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise UsageError(f"space {name!r} in [search]: {path.name} fails on import: {error!r}") from error
-    rule = getattr(module, attribute, None)
-    if not callable(rule):
-        raise UsageError(f"space {name!r} in [search]: {path.name} has no function {attribute!r}")
+    about = f"space {name!r} in [search]"
+    rule = load_own(name, about)
 
     def guarded(files: Mapping[str, bytes], base: Mapping[str, bytes]) -> str | None:
         try:
             reason = rule(dict(files), dict(base))
         except Exception as error:
             # The rule is the user's, not the candidate's: its fault is no verdict on the candidate.
-            raise WhaleError(f"space {name!r} in [search]: the rule failed: {error!r}") from error
+            raise WhaleError(f"{about}: the rule failed: {blame(error)}").with_details(traceback_of(error)) from error
         if reason is not None and not isinstance(reason, str):
-            raise WhaleError(f"space {name!r} in [search]: the rule returned {reason!r}; give a reason or None")
+            raise WhaleError(f"{about}: the rule returned {reason!r}; give a reason or None")
         return reason or None
 
     return guarded

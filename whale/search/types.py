@@ -69,6 +69,8 @@ class Archive:
     """task id -> public fields, training tasks only."""
     trajectories: Mapping[str, Sequence[Trajectory]] = field(default_factory=dict)
     """candidate -> rollouts of its scoring in this phase, some of them."""
+    incoming: str = ""
+    """The harness that runs until another one is accepted."""
 
 
 class Proposer(Protocol):

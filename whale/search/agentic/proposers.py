@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from whale.domains.places import place
 from whale.search.agentic.anthropic_model import AnthropicModel
 from whale.search.agentic.connection import ModelOptions, connect, look_for, parse
 from whale.search.agentic.openai_model import OpenAIModel
@@ -89,17 +90,21 @@ def session_key(cycle: int, iteration: int) -> str:
     return f"c{cycle:03d}/harness/i{iteration:02d}"
 
 
-def _skill(name: str) -> str:
+def shipped_skill(name: str) -> Path | None:
+    """The file of a skill that is shipped under this name, or None: then it is a path."""
     shipped = SKILLS / f"{name}.md"
-    if name.replace("_", "").isalnum() and shipped.is_file():
-        return shipped.read_text(encoding="utf-8")
-    return read_text(name)
+    return shipped if name.replace("_", "").isalnum() and shipped.is_file() else None
+
+
+def _skill(name: str) -> str:
+    shipped = shipped_skill(name)
+    return shipped.read_text(encoding="utf-8") if shipped else read_text(name)
 
 
 def read_text(path: str) -> str:
     """A text that an option names. Raises ValueError if it cannot be read."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return place(path, "[search.options]").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         shipped = ", ".join(sorted(p.stem for p in SKILLS.glob("*.md") if p.stem != "system"))
         raise ValueError(f"{path}: not a text that can be read ({error}); shipped skills: {shipped}") from None
