@@ -11,7 +11,8 @@ from tests.search.sample_trees import LOOKUP_TREE, entry
 from whale.errors import UsageError, WhaleError
 from whale.harness.validation import check_source
 from whale.rollout.types import Trajectory
-from whale.search.agentic.types import ModelReply, SessionResult, Suspended
+from whale.search.agentic.budget import Prices
+from whale.search.agentic.types import ModelReply, SessionResult, Suspended, Usage
 from whale.search.registry import proposer
 from whale.search.types import Archive
 
@@ -116,7 +117,7 @@ def test_a_good_session_reads_tries_and_hands_over_m_candidates() -> None:
     assert check_source(result.proposals[0].files) is None
     assert bench.trials == {"c001/harness/i01/try/0009": 2}
     assert (result.turns, bench.paid) == (9, 9)
-    assert result.dollars == pytest.approx(9 * (100 * 10 + 20 * 50) / 1e6)
+    assert result.dollars == pytest.approx(9 * ((100 + 7 + 3) * 10 + 20 * 50) / 1e6)
     first, last = played.requests[0], played.requests[-1]
     assert first["stream"] is True
     assert first["system"][0]["cache_control"] == {"type": "ephemeral"}
@@ -241,6 +242,36 @@ def test_each_budget_ends_a_session_with_what_it_handed_over(budget: dict[str, A
     with messages_server([Answer([call("list_files")])], forever=True) as played:
         result = play(played, budget=budget, prices={"input": 10.0, "output": 50.0})
     assert (result.outcome, result.turns) == (f"budget: {name}", turns)
+
+
+@pytest.mark.parametrize(
+    ("prices", "dollars"),
+    [
+        ({}, 1.0 + 2.0 + 3.0),
+        ({"cache_read": 0.1}, 1.0 + 0.2 + 3.0),
+        ({"cache_read": 0.1, "cache_write": 1.25}, 1.0 + 0.2 + 3.75),
+        ({"cache_read": 0.0, "cache_write": 0.0}, 1.0),
+    ],
+    ids=["none given", "reads", "both", "given as free"],
+)
+def test_cached_tokens_cost_what_input_costs_unless_they_have_a_price(prices: dict[str, float], dollars: float) -> None:
+    usage = Usage(input=1_000_000, cache_read=2_000_000, cache_write=3_000_000, output=1_000_000)
+    assert Prices(input=1.0, output=0.0, **prices).of(usage) == pytest.approx(dollars)
+
+
+@pytest.mark.parametrize("name", ["anthropic", "claude-code", "gepa", "openai"])
+def test_no_proposer_takes_a_price_below_zero_or_a_budget_in_dollars_without_prices(name: str) -> None:
+    place = {"model": "m", "base_url": "http://x"}
+    with pytest.raises(UsageError, match="prices"):
+        proposer(name, {**place, "budget": {"dollars": 1.0}, "prices": {"cache_read": 1.0}})
+    with pytest.raises(UsageError, match="prices.cache_read"):
+        proposer(name, {**place, "prices": {"input": 1.0, "output": 1.0, "cache_read": -1.0}})
+
+
+def test_a_budget_in_dollars_counts_a_session_that_reads_nearly_all_from_the_cache() -> None:
+    with messages_server([Answer([call("list_files")], tokens=(0, 0))], forever=True) as played:
+        result = play(played, budget={"dollars": 0.0002}, prices={"input": 10.0, "output": 50.0})
+    assert (result.outcome, result.turns) == ("budget: dollars", 2)
 
 
 def test_calls_past_the_budget_are_not_made() -> None:
