@@ -6,7 +6,6 @@ import msgspec
 
 from whale.search.agentic.types import Usage
 
-
 Dollars = Annotated[float, msgspec.Meta(ge=0)]
 
 
