@@ -124,6 +124,29 @@ def test_a_service_that_stays_overloaded_stops_the_run_and_resume_pays_only_what
     assert [fact.turn for fact in told if isinstance(fact, ev.ProposerReplied)] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("fault", ["key", "address"])
+def test_a_wrong_key_or_address_is_found_before_anything_is_paid_and_the_run_goes_on_once_it_is_mended(
+    fault: str, whale_here: WhaleProcess, toy_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy = (TOY.parent / "h0" / "harness.py").read_text()
+    monkeypatch.setenv("MY_KEY", "wrong")
+    run = tmp_path / "runs" / "w"
+    with messages_server(script(toy)) as played:
+        played.key = "right"
+        address = played.base_url if fault == "key" else "http://127.0.0.1:9"
+        options = {"model": "played", "base_url": address, "api_key_env": "MY_KEY"}
+        path = config(tmp_path / "c.toml", toy_model, address, options=options)
+        failed = whale_here("run", str(path), "--name", "w", "--quiet", check=False)
+        assert failed.returncode == 1 and "Traceback" not in failed.stderr
+        assert ("MY_KEY" if fault == "key" else "http://127.0.0.1:9") in failed.stderr
+        assert "whale resume" in failed.stderr
+        assert not events(run), "no rollout, no start"
+        monkeypatch.setenv("MY_KEY", "right")
+        whale_here("resume", "w", "--quiet", "--set", f"search.options.base_url={played.base_url}")
+        assert len(played.requests) == 5
+    assert any(isinstance(fact, ev.ProposerSessionEnded) for fact in events(run))
+
+
 def test_in_a_prompt_search_a_character_elsewhere_is_recorded_as_invalid_and_a_new_prompt_is_scored(
     whale_here: WhaleProcess, toy_model: Path, tmp_path: Path
 ) -> None:
@@ -259,3 +282,65 @@ def test_left_in_the_middle_of_a_scoring_batch_a_run_samples_no_recorded_batch_a
     assert (left[0] in before) == (how == "SIGTERM")
     told = [fact.batch for fact in events(tmp_path / "runs" / "b") if isinstance(fact, ev.RolloutsRecorded)]
     assert len(told) == len(set(told)) and set(sampled) <= set(told)
+
+
+def test_a_run_whose_server_has_moved_goes_on_there_and_its_log_keeps_what_it_began_with(
+    whale_here: WhaleProcess, toy_model: Path, tmp_path: Path
+) -> None:
+    toy = (TOY.parent / "h0" / "harness.py").read_text()
+    whole = script(toy)
+    with messages_server([*whole[:2], Answer(status=529)], forever=True) as first:
+        path = str(config(tmp_path / "c.toml", toy_model, first.base_url))
+        assert whale_here("run", path, "--name", "m", "--quiet", check=False).returncode == 1
+        begun = RunFolder(tmp_path / "runs" / "m").state().config
+    failed = whale_here("resume", "m", "--quiet", check=False)
+    assert failed.returncode == 1
+    assert "whale resume RUN --set search.options.base_url=URL" in failed.stderr, "the advice that works"
+    with messages_server(whole[2:]) as second:
+        whale_here("fork", "m", "--name", "there", "--set", f"search.options.base_url={second.base_url}")
+        whale_here("resume", "m", "--quiet", "--set", f"search.options.base_url={second.base_url}")
+        assert len(second.requests) == 3
+    told = events(tmp_path / "runs" / "m")
+    assert [fact.turn for fact in told if isinstance(fact, ev.ProposerReplied)] == [1, 2, 3, 4, 5]
+    assert RunFolder(tmp_path / "runs" / "m").state().config == begun
+    whale_here("fork", "m", "--name", "after")
+    for name in ("there", "after"):
+        assert second.base_url in (tmp_path / "runs" / name / "whale.toml").read_text(), name
+    there = events(tmp_path / "runs" / "there")
+    (forked,) = [fact for fact in there if isinstance(fact, ev.RunForked)]
+    assert not forked.changed, "another address is no other experiment"
+    assert [fact.turn for fact in there if isinstance(fact, ev.ProposerReplied)] == [1, 2], "inside the session"
+
+
+def test_a_resume_sets_nothing_that_is_the_runs_own(whale_here: WhaleProcess, toy_model: Path, tmp_path: Path) -> None:
+    own = ("seed", "model", "engine.micro_batch", "engine", "search.options", "search.options.model",
+           "search.options.budget.dollars", "schedule.cycles", "events.url", "typo")  # fmt: skip
+    with messages_server([Answer(status=529)], forever=True) as played:
+        path = str(config(tmp_path / "c.toml", toy_model, played.base_url))
+        whale_here("run", path, "--name", "r", "--quiet", check=False)
+    file = tmp_path / "runs" / "r" / "whale.toml"
+    before = file.read_bytes(), len(events(file.parent))
+    for key in own:
+        refused = whale_here("resume", "r", "--set", f"{key}=7", "--quiet", check=False)
+        assert refused.returncode == 2, key
+        assert f"--set {key}: " in refused.stderr
+        assert ("whale fork r --set" in refused.stderr) == (key != "events.url")
+    assert (file.read_bytes(), len(events(file.parent))) == before
+
+
+def test_a_wrong_value_or_a_second_runner_changes_no_setting(
+    whale_here: WhaleProcess, toy_model: Path, tmp_path: Path
+) -> None:
+    with messages_server([Answer(status=529)], forever=True) as played:
+        path = str(config(tmp_path / "c.toml", toy_model, played.base_url))
+        whale_here("run", path, "--name", "v", "--quiet", check=False)
+    file = tmp_path / "runs" / "v" / "whale.toml"
+    before = file.read_bytes()
+    for item in ("engine.threads=-1", "engine.threads=many", "search.options.patience=long", "search.options.cli=x"):
+        refused = whale_here("resume", "v", "--set", item, "--quiet", check=False)
+        assert refused.returncode == 2, item
+        assert item.partition("=")[0].split(".")[-1] in refused.stderr
+    with RunFolder(file.parent).lease():
+        refused = whale_here("resume", "v", "--set", "engine.threads=2", "--quiet", check=False)
+    assert refused.returncode == 3
+    assert file.read_bytes() == before

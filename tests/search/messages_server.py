@@ -68,6 +68,14 @@ class Played:
         self.answers = list(answers)
         self.forever = forever
         self.requests: list[dict[str, Any]] = []
+        self.looks: list[str] = []
+        """Paths of GET requests, which cost nothing."""
+        self.models_status = 404
+        """What GET /v1/models answers; a server of one's own often has no such list."""
+        self.key: str | None = None
+        """The only key that is taken; None: any."""
+        self.message = "played"
+        """What a failure says."""
         self.base_url = ""
 
     def next(self) -> Answer:
@@ -88,16 +96,9 @@ def messages_server(answers: Sequence[Answer], forever: bool = False) -> Iterato
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             assert self.path.split("?")[0] == "/v1/messages", self.path
             played.requests.append(body)
-            answer = played.next()
+            answer = played.next() if self.known() else Answer(status=401)
             if answer.status != 200:
-                content = json.dumps({"type": "error", "error": {"type": "played_error", "message": "played"}}).encode()
-                self.send_response(answer.status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(content)))
-                for name, value in answer.headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(content)
+                self.fail(answer.status, answer.headers)
                 return
             self.send_response(200)
             self.send_header("content-type", "text/event-stream")
@@ -114,6 +115,33 @@ def messages_server(answers: Sequence[Answer], forever: bool = False) -> Iterato
                 data = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
                 self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
             self.wfile.write(b"0\r\n\r\n")
+
+        def do_GET(self) -> None:
+            played.looks.append(self.path.split("?")[0])
+            status = played.models_status if self.known() else 401
+            if status != 200:
+                self.fail(status, {})
+                return
+            self.send_whole(200, {"data": [], "has_more": False, "first_id": None, "last_id": None}, {})
+
+        def known(self) -> bool:
+            bearer = self.headers.get("authorization", "").removeprefix("Bearer ")
+            return played.key in (None, bearer, self.headers.get("x-api-key"))
+
+        def fail(self, status: int, headers: dict[str, str]) -> None:
+            self.send_whole(
+                status, {"type": "error", "error": {"type": "played_error", "message": played.message}}, headers
+            )
+
+        def send_whole(self, status: int, body: dict[str, Any], headers: dict[str, str]) -> None:
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(content)))
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
             pass

@@ -11,7 +11,8 @@ from tests.search.sample_trees import LOOKUP_TREE, entry
 from whale.errors import UsageError, WhaleError
 from whale.harness.validation import check_source
 from whale.rollout.types import Trajectory
-from whale.search.agentic.types import ModelReply, SessionResult, Suspended
+from whale.search.agentic.budget import Prices
+from whale.search.agentic.types import ModelReply, SessionResult, Suspended, Usage
 from whale.search.registry import proposer
 from whale.search.types import Archive
 
@@ -28,6 +29,9 @@ class Bench:
         self.notes: list[str] = []
         self.stop_after: int | None = None
         self.paid = 0
+
+    def fence(self) -> str:
+        return "f00dfeedf00dfeed"
 
     def check(self, files: Mapping[str, bytes]) -> str | None:
         return check_source(files)
@@ -116,7 +120,7 @@ def test_a_good_session_reads_tries_and_hands_over_m_candidates() -> None:
     assert check_source(result.proposals[0].files) is None
     assert bench.trials == {"c001/harness/i01/try/0009": 2}
     assert (result.turns, bench.paid) == (9, 9)
-    assert result.dollars == pytest.approx(9 * (100 * 10 + 20 * 50) / 1e6)
+    assert result.dollars == pytest.approx(9 * ((100 + 7 + 3) * 10 + 20 * 50) / 1e6)
     first, last = played.requests[0], played.requests[-1]
     assert first["stream"] is True
     assert first["system"][0]["cache_control"] == {"type": "ephemeral"}
@@ -202,11 +206,70 @@ def test_an_overloaded_service_is_a_fault_that_keeps_the_session() -> None:
     assert bench.paid == 1, "the reply before it is recorded"
 
 
-def test_a_wrong_key_or_request_is_not_tried_again() -> None:
+@pytest.mark.parametrize(
+    ("headers", "waited", "told"),
+    [
+        ({}, [1.0, 1.5], "no answer after 2.5 s of waiting: 529: played;"),
+        ({"retry-after": "60"}, [], "no answer after 0 s of waiting, and it asks to wait 60 s: 529: played;"),
+    ],
+    ids=["backoff", "retry-after"],
+)
+def test_all_of_the_patience_is_waited_and_the_error_says_how_long(
+    headers: dict[str, str], waited: list[float], told: str
+) -> None:
     bench = Bench()
-    with messages_server([Answer(status=401)], forever=True) as played, pytest.raises(WhaleError, match="401"):
-        play(played, bench)
+    script = [Answer(status=529, headers=headers)]
+    with messages_server(script, forever=True) as played, pytest.raises(WhaleError, match=told):
+        play(played, bench, patience=2.5)
+    assert bench.waited == waited
+
+
+@pytest.mark.parametrize(("status", "named"), [(401, "ANTHROPIC_API_KEY"), (403, "MY_KEY"), (400, "the request")])
+def test_a_wrong_key_or_request_is_not_tried_again_and_is_said_once(status: int, named: str) -> None:
+    options: dict[str, Any] = {"api_key_env": "MY_KEY"} if named == "MY_KEY" else {}
+    with messages_server([Answer(status=status)], forever=True) as played, pytest.raises(WhaleError) as caught:
+        play(played, **options)
     assert len(played.requests) == 1
+    text = str(caught.value)
+    assert named in text and f"{status}: played" in text
+    assert "Error code" not in text and "{" not in text
+    assert ("`whale resume`" in text) == (status != 400)
+
+
+def look(played: Played, name: str = "anthropic", **options: Any) -> None:
+    made = proposer(name, {"model": "m", "base_url": played.base_url, **options})
+    made.preflight()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["anthropic", "openai", "gepa", "claude-code"])
+def test_a_wrong_key_is_found_by_a_look_that_costs_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = {"openai": "openai", "gepa": "gepa", "claude-code": "claude_agent_sdk"}.get(name)
+    if package:
+        pytest.importorskip(package, reason="the extra is not installed")
+    monkeypatch.setenv("MY_KEY", "wrong")
+    with messages_server([]) as played:
+        played.key = "right"
+        with pytest.raises(WhaleError, match=r"the key in MY_KEY, 401: played; .*`whale resume`"):
+            look(played, name, api_key_env="MY_KEY")
+        monkeypatch.setenv("MY_KEY", "right")
+        look(played, name, api_key_env="MY_KEY")
+        assert not played.requests and len(played.looks) == 2
+
+
+@pytest.mark.parametrize("status", [200, 403, 404, 405, 429, 500, 529])
+def test_a_service_that_answers_the_look_at_all_is_there(status: int) -> None:
+    with messages_server([]) as played:
+        played.models_status = status
+        look(played)
+        assert played.looks == ["/v1/models"] and not played.requests
+
+
+def test_a_key_that_may_ask_and_not_list_is_no_wrong_key() -> None:
+    pytest.importorskip("openai", reason="the extra `openai` is not installed")
+    with messages_server([]) as played:
+        played.models_status = 401
+        played.message = "You have insufficient permissions. Missing scopes: api.model.read."
+        look(played, "openai")
 
 
 @pytest.mark.parametrize("clean", [False, True])
@@ -241,6 +304,36 @@ def test_each_budget_ends_a_session_with_what_it_handed_over(budget: dict[str, A
     with messages_server([Answer([call("list_files")])], forever=True) as played:
         result = play(played, budget=budget, prices={"input": 10.0, "output": 50.0})
     assert (result.outcome, result.turns) == (f"budget: {name}", turns)
+
+
+@pytest.mark.parametrize(
+    ("prices", "dollars"),
+    [
+        ({}, 1.0 + 2.0 + 3.0),
+        ({"cache_read": 0.1}, 1.0 + 0.2 + 3.0),
+        ({"cache_read": 0.1, "cache_write": 1.25}, 1.0 + 0.2 + 3.75),
+        ({"cache_read": 0.0, "cache_write": 0.0}, 1.0),
+    ],
+    ids=["none given", "reads", "both", "given as free"],
+)
+def test_cached_tokens_cost_what_input_costs_unless_they_have_a_price(prices: dict[str, float], dollars: float) -> None:
+    usage = Usage(input=1_000_000, cache_read=2_000_000, cache_write=3_000_000, output=1_000_000)
+    assert Prices(input=1.0, output=0.0, **prices).of(usage) == pytest.approx(dollars)
+
+
+@pytest.mark.parametrize("name", ["anthropic", "claude-code", "gepa", "openai"])
+def test_no_proposer_takes_a_price_below_zero_or_a_budget_in_dollars_without_prices(name: str) -> None:
+    place = {"model": "m", "base_url": "http://x"}
+    with pytest.raises(UsageError, match="prices"):
+        proposer(name, {**place, "budget": {"dollars": 1.0}, "prices": {"cache_read": 1.0}})
+    with pytest.raises(UsageError, match=r"prices\.cache_read"):
+        proposer(name, {**place, "prices": {"input": 1.0, "output": 1.0, "cache_read": -1.0}})
+
+
+def test_a_budget_in_dollars_counts_a_session_that_reads_nearly_all_from_the_cache() -> None:
+    with messages_server([Answer([call("list_files")], tokens=(0, 0))], forever=True) as played:
+        result = play(played, budget={"dollars": 0.0002}, prices={"input": 10.0, "output": 50.0})
+    assert (result.outcome, result.turns) == ("budget: dollars", 2)
 
 
 def test_calls_past_the_budget_are_not_made() -> None:

@@ -54,7 +54,7 @@ def test_a_session_hands_over_and_the_program_has_no_tool_but_ours_and_no_key(mo
     (proposal,) = result.proposals
     assert proposal.files["harness.py"].endswith(b"# better\n")
     assert bench.trials == {"c001/harness/i01/try/0005": 2}
-    assert result.dollars == pytest.approx(5 * (100 * 10 + 20 * 50) / 1e6)
+    assert result.dollars == pytest.approx(5 * (110 * 10 + 20 * 50) / 1e6)
     assert len(played.requests) == 5, "nothing else of the program's was paid"
     for request in played.requests:
         names = [tool["name"] for tool in request["tools"]]

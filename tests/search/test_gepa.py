@@ -91,7 +91,7 @@ def test_a_text_that_does_better_on_its_minibatch_is_handed_over_and_only_a_prom
     assert proposal.files == {**TREE, SYSTEM: b"GOOD, answer."}
     assert proposal.axis == SYSTEM and "-Answer." in proposal.changes and "+GOOD, answer." in proposal.changes
     assert "3 against" in proposal.title
-    assert result.dollars == pytest.approx((100 * 10 + 20 * 50) / 1e6)
+    assert result.dollars == pytest.approx((110 * 10 + 20 * 50) / 1e6)
     assert [len(tasks) for tasks in bench.sampled.values()] == [3, 3]
     before, after = bench.sampled.values()
     assert before == after, "parent and child meet the same tasks"

@@ -77,6 +77,44 @@ def test_a_wrong_call_is_told_to_the_model_and_raises_nothing(name: str, argumen
     assert text
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "told"),
+    [
+        ("new_draft", {}, "new_draft: missing draft, parent. It takes: draft, parent."),
+        ("finish", {"why": "x"}, "finish: unknown why. It takes: no arguments."),
+        ("read_file", {"path": 3}, "read_file: path must be a text, not 3. "
+         "It takes: path, start (may be left out), lines (may be left out)."),
+        ("read_file", {"path": "x", "start": True}, "start must be a whole number, not true"),
+        ("read_file", {"path": "x", "start": "two"}, 'start must be a whole number, not "two"'),
+        ("read_file", {"pth": "x"}, "read_file: missing path; unknown pth."),
+        ("submit_draft", {"draft": "d", "parents": "h0"}, 'parents must be a list of texts, not "h0"'),
+        ("submit_draft", {"parents": ["h0", 1]}, "parents must be a list of texts"),
+        ("search_files", {"not_json": "{"}, "search_files: missing text; unknown not_json."),
+        ("list_files", ["a"], "list_files: give the arguments as an object"),
+    ],
+)  # fmt: skip
+def test_a_wrong_argument_is_named_as_the_model_knows_it(name: str, arguments: Any, told: str) -> None:
+    text, failed = toolbox().call(name, arguments)
+    assert failed
+    assert told in text
+    assert not [word for word in ("Toolbox", "positional", "keyword", "_tool", "NoneType") if word in text]
+
+
+def test_what_leaves_no_doubt_is_taken_as_it_is_meant() -> None:
+    box = toolbox()
+    path = {"path": "harnesses/h0/harness.py"}
+    plain = box.call("read_file", {**path, "start": 2, "lines": 3})
+    assert box.call("read_file", {**path, "start": 2.0, "lines": "3"}) == plain
+    assert box.call("read_file", {**path, "start": None}) == box.call("read_file", path)
+
+
+def test_half_a_character_is_told_in_words() -> None:
+    box = toolbox()
+    box.call("new_draft", {"draft": "d", "parent": "h0"})
+    text, failed = box.call("write_file", {"draft": "d", "path": "notes.md", "content": "\ud800"})
+    assert failed and "surrogate" in text and "codec" not in text
+
+
 def test_a_text_of_the_models_is_no_regular_expression() -> None:
     assert grep({"a": "(x+x+)+y"}, "(x+x+)+y", "", 5, 80).startswith("a:1:")
     assert grep({"a": "x" * 40}, "(x+x+)+y", "", 5, 80) == "no line holds it"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from whale.alternation.decide import config_of
+from whale.alternation.movable import MOVABLE, with_moved
 from whale.alternation.retention import OPTIMIZER, kept_checkpoints
 from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.alternation.session import rebuild_notes, require_log, run_in_the_making, write_config
@@ -81,9 +82,13 @@ def _config(origin: RunFolder, log: EventLog, at: int, name: str, overrides: Seq
     if not started:
         raise UsageError(f"{origin.name}: nothing is recorded at event {at}, there is nothing to fork")
     old = config_of(fold(reduce, State(), started))
-    # What is around the experiment is not in the log.
+    # What is around the experiment is not in the log, and where it runs may have changed since.
     around = to_builtins(load_around(origin.config_file))
-    raw = to_builtins(old) | {key: around[key] for key in AROUND} | {"events": {"url": around["events"]["url"]}}
+    raw = (
+        with_moved(to_builtins(old), origin.config_file)
+        | {key: around[key] for key in AROUND}
+        | {"events": {"url": around["events"]["url"]}}
+    )
     new = config_from(apply_overrides(raw, list(overrides)), source=f"fork {name}")
     for key in _differences(for_the_log(old), for_the_log(new)):
         if key.split(".")[0] in FIXED:
@@ -96,7 +101,8 @@ def _config(origin: RunFolder, log: EventLog, at: int, name: str, overrides: Seq
 
 def _changed(point: SafePoint, new: Config, files: Mapping[str, str]) -> list[str]:
     """Keys in which the fork's experiment differs from the one at the point, or whose file is another one now."""
-    changed = list(_differences(for_the_log(config_of(point.state)), for_the_log(new)))
+    differing = _differences(for_the_log(config_of(point.state)), for_the_log(new))
+    changed = [key for key in differing if key not in MOVABLE]
     before = point.state.pinned
     return changed + [key for key, digest in files.items() if before.get(key, digest) != digest and key not in changed]
 

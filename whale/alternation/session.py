@@ -10,9 +10,9 @@ import msgspec
 import tomli_w
 
 from whale.alternation.compute import Compute
-from whale.alternation.decide import config_of
 from whale.alternation.hooks import Hooks
 from whale.alternation.judging import rule_of
+from whale.alternation.movable import present_config
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.alternation.runner import Runner, fold_all
@@ -162,7 +162,7 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
     log = folder.open_log()
     try:
         state = fold_all(log)
-        config = load_config(folder.config_file) if state.status == "new" else config_of(state)
+        config = load_config(folder.config_file) if state.status == "new" else present_config(folder, state)
         forget_own()
         with as_started(folder):
             files = pinned(config.search)
@@ -181,10 +181,11 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
             )
         require_machine(folder.path, config)
         require_generator(config, domain)
-        if state.status not in ("new", "completed"):
-            preflight(domain)  # of a new run before its folder was made
-        if isinstance(proposer, SessionProposer):
-            proposer.preflight()
+        if state.status != "completed":
+            if state.status != "new":
+                preflight(domain)  # of a new run before its folder was made
+            if isinstance(proposer, SessionProposer):
+                proposer.preflight()
         folder.artifacts.clean()
         compute = Compute(config, folder, domain, reporter)
         compute.checkpoints.clean()

@@ -1,5 +1,6 @@
 """What a run lends to a proposer's session: checks, trials, recorded replies. Nothing else can be reached."""
 
+import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,12 @@ class RunWorkbench:
         self.iteration = iteration
         self.key = f"c{cycle:03d}/harness/i{iteration:02d}"
         self._hidden = 0
+
+    def fence(self) -> str:
+        """By the run's name and data, not by its log's hashes: equal runs show a model equal prompts."""
+        state = self.runner.state
+        session = (state.name, state.model, state.data, self.runner.config.seed, self.cycle, self.iteration)
+        return hashlib.sha256(json.dumps(["fence", *session]).encode()).hexdigest()[:16]
 
     def check(self, files: Mapping[str, bytes]) -> str | None:
         """The gates that run nothing, without what they know of hidden tasks."""

@@ -59,14 +59,14 @@ def control(run: str, harness: str, limit: int, json: bool, quiet: bool) -> None
 def _sampler(folder: RunFolder, tree: str, files: dict[str, bytes], quiet: bool) -> "Iterator[RunTasks]":
     """A function that runs one rollout a task, in micro-batches, with the same seeds each time."""
     from whale.alternation.compute import Compute
-    from whale.alternation.decide import config_of
+    from whale.alternation.movable import present_config
     from whale.alternation.progress import Silent
     from whale.alternation.started_in import run_domain
     from whale.alternation.units import derive_seed
     from whale.rollout.types import EpisodeSpec
 
     state = folder.state()
-    config = config_of(state)
+    config = present_config(folder, state)
     progress = reporter(quiet) or Silent()
     compute = Compute(config, folder, run_domain(folder, config), progress)
     size = config.engine.micro_batch

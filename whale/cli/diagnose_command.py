@@ -60,7 +60,7 @@ def diagnose(target: str, overrides: list[str], sizes: "Sizes", json: bool, quie
 
 def _of_run(run: str, overrides: list[str], pair: Path) -> tuple[Config, Path, str]:
     """A run's newest evaluated pair, written to a folder to begin the probe with."""
-    from whale.alternation.decide import config_of
+    from whale.alternation.movable import present_config
     from whale.cli.pair_commands import harness_files
     from whale.config import apply_overrides, config_from, load_around, to_builtins
     from whale.pair.bundle import HARNESS, MODEL
@@ -73,7 +73,7 @@ def _of_run(run: str, overrides: list[str], pair: Path) -> tuple[Config, Path, s
     cycles = [e.cycle for e in results.state.evaluations if e.split == "validation"]
     chosen = choose(results, cycle=max(cycles) if cycles else None)
     export(folder, results, (0, ""), pair, chosen, harness_files(folder, chosen.tree))
-    raw = apply_overrides(to_builtins(config_of(results.state)), overrides)
+    raw = apply_overrides(to_builtins(present_config(folder, results.state)), overrides)
     raw |= {"model": str(pair / MODEL), "started_in": load_around(folder.config_file).started_in}
     return config_from(raw, folder.name), pair / HARNESS, f"cycle {chosen.cycle}, harness {chosen.candidate}"
 

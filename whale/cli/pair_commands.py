@@ -119,7 +119,7 @@ def serve(
 
 
 def _of_run(run: str, harness: str | None, cycle: int | None) -> "Served":
-    from whale.alternation.decide import config_of
+    from whale.alternation.movable import present_config
     from whale.pair.choice import choose
     from whale.pair.served import from_run
     from whale.report.tables import folder_results
@@ -127,4 +127,6 @@ def _of_run(run: str, harness: str | None, cycle: int | None) -> "Served":
     folder = RunFolder.find(run)
     results = folder_results(folder)
     pair = choose(results, cycle=cycle, harness=named_harness(folder, harness) if harness else None)
-    return from_run(folder, results.state, config_of(results.state), pair, harness_files(folder, pair.tree))
+    return from_run(
+        folder, results.state, present_config(folder, results.state), pair, harness_files(folder, pair.tree)
+    )

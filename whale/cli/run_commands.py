@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,12 +99,14 @@ def fork(run_name: str, at: int | None, name: str | None, overrides: list[str], 
         print_text(f"`whale resume {new.name}` goes on")
 
 
-def resume(run_name: str, quiet: bool) -> None:
+def resume(run_name: str, overrides: list[str], quiet: bool) -> None:
     """Lift a pause or stop, and run unless a runner is there."""
     from whale.cli.steer_commands import request, wait_for_answer
     from whale.events import types as ev
 
     folder = RunFolder.find(run_name)
+    if overrides:
+        _move(folder, overrides)
     if folder.has_log():
         state = folder.state()
         if state.status == "completed" and not state.requests:
@@ -117,6 +120,24 @@ def resume(run_name: str, quiet: bool) -> None:
                 wait_for_answer(folder, key, 600.0)
                 return
     carry_through(folder, quiet)
+
+
+def _move(folder: RunFolder, overrides: list[str]) -> None:
+    """Change in whale.toml what may change: of a started run where it runs, of one that never started anything."""
+    from whale.alternation.movable import moved
+    from whale.alternation.session import write_config
+    from whale.search.registry import proposer as load_proposer
+
+    with folder.lease():
+        state = folder.state() if folder.has_log() else None
+        if state is None or state.status == "new":
+            config = load_config(folder.config_file, overrides)
+            try_config(config)
+        else:
+            config = moved(folder, state, overrides)
+            load_proposer(config.search.proposer, config.search.options)
+        write_config(folder, config)
+    print(f"{folder.config_file}: {', '.join(overrides)}", file=sys.stderr)
 
 
 def _write_notes(folder: RunFolder, state: "State") -> None:

@@ -96,11 +96,11 @@ def diagnose(
 
 
 @commands.command(rich_help_panel="Run")
-def resume(run: Run, quiet: Quiet = False) -> None:
-    """Go on with a run that was killed, stopped or paused."""
+def resume(run: Run, set_: Sets = None, quiet: Quiet = False) -> None:
+    """Go on with a run that was killed, stopped or paused. --set takes what is the machine's or a service's."""
     from whale.cli import run_commands
 
-    run_commands.resume(run, quiet)
+    run_commands.resume(run, set_ or [], quiet)
 
 
 @commands.command(rich_help_panel="Run")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from whale.alternation.movable import without_movable
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.state import State
 from whale.config import for_the_log, load_config
@@ -45,8 +46,8 @@ def look_at(cell: Cell, runs: Path) -> CellView:
     folder = RunFolder(runs / cell.name)
     if not folder.config_file.exists():
         return CellView(cell, folder, "to do", State())
-    frozen = for_the_log(load_config(folder.config_file))
-    wanted = for_the_log(cell.config)
+    frozen = without_movable(for_the_log(load_config(folder.config_file)))
+    wanted = without_movable(for_the_log(cell.config))
     if frozen != wanted:
         raise ConflictError(
             f"{folder.path}: this run was started with another config ({difference(frozen, wanted)}); "

@@ -26,9 +26,7 @@ class ChatEngine(Engine, Protocol):
 
 
 def server_url(settings: EngineConfig) -> str:
-    """The address of vllm-server: `WHALE_ENGINE_URL`, since a resumed run may find its server elsewhere, or the
-    config's.
-    """
+    """The address of vllm-server: `WHALE_ENGINE_URL`, for one start alone, or the config's."""
     return os.environ.get("WHALE_ENGINE_URL") or settings.url
 
 

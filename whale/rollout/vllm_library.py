@@ -159,7 +159,7 @@ class InProcess:
             outputs = self._engine.step()
         except torch.OutOfMemoryError as error:
             raise WhaleError(
-                f"vLLM ran out of memory ({_line(error)}): lower engine.kv_gb, then `whale resume`"
+                f"vLLM ran out of memory ({_line(error)}): lower it, `whale resume RUN --set engine.kv_gb=N`"
             ) from error
         except Exception as error:  # whatever the engine's core raises, it is of no more use
             raise WhaleError(

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from whale.alternation.movable import MOVABLE
 from whale.report.compare.records import RunRecord
 
-_NOT_THE_SYSTEM = ("seed", "engine.device", "engine.threads")
+_NOT_THE_SYSTEM = ("seed", *MOVABLE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from whale.search.agentic.retrying import Transient
@@ -16,6 +17,13 @@ _CACHE = {"cache_control": {"type": "ephemeral"}}
 
 class AnthropicModel(ServiceModel):
     """One model at one address."""
+
+    @cached_property
+    def sdk(self) -> ModuleType:
+        """The SDK."""
+        import anthropic
+
+        return anthropic
 
     @cached_property
     def client(self) -> "anthropic.Anthropic":
@@ -40,13 +48,12 @@ class AnthropicModel(ServiceModel):
 
     def send(self, request: Mapping[str, Any]) -> ModelReply:
         """The reply to a request in the SDK's own terms (see `ServiceModel`)."""
-        import anthropic
 
         def streamed() -> "anthropic.types.Message":
             with self.client.messages.stream(**request) as stream:
                 return stream.get_final_message()
 
-        message = self.classified(anthropic, streamed)
+        message = self.classified(streamed)
         if message.stop_reason is None:
             raise Transient("the stream ended before the reply did")
         usage = message.usage

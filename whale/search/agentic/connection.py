@@ -1,14 +1,11 @@
-"""How a proposer reaches the model that its options name: the key, the address, a look before anything is paid."""
+"""How a proposer reaches the model that its options name: the key, the address, the limits."""
 
 import os
-import socket
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
-from whale.errors import WhaleError
 from whale.search.agentic.budget import Budget, Prices
 from whale.search.agentic.retrying import Retry
 from whale.search.agentic.service import ServiceModel
@@ -49,9 +46,8 @@ def parse(options: Mapping[str, Any], kind: type[O]) -> O:
     return chosen
 
 
-def key_of(options: ModelOptions, key_env: str) -> str:
+def key_of(options: ModelOptions, variable: str) -> str:
     """The key from the environment. Raises ValueError where the service's own address needs one and none is set."""
-    variable = options.api_key_env or key_env
     key = os.environ.get(variable, "")
     if not key and not options.base_url:
         raise ValueError(f"the environment variable {variable} holds no key")
@@ -60,30 +56,14 @@ def key_of(options: ModelOptions, key_env: str) -> str:
 
 def connect(options: ModelOptions, make: Callable[..., ServiceModel], key_env: str) -> ServiceModel:
     """The model, not yet asked anything."""
+    variable = options.api_key_env or key_env
     return make(
         options.model,
         base_url=options.base_url,
-        api_key=key_of(options, key_env),
+        api_key=key_of(options, variable),
+        key_env=variable,
         max_tokens=options.max_tokens,
         extra=options.extra,
         retry=Retry(options.patience),
         read_timeout=options.read_timeout,
     )
-
-
-def look_for(base_url: str) -> None:
-    """Connect to an address that the config gives; a service's own is left to the SDK and its proxies.
-
-    Raises WhaleError if nothing answers there.
-    """
-    address = urlsplit(base_url)
-    if not address.hostname or os.environ.get(f"{address.scheme}_proxy".upper()):
-        return
-    port = address.port or (443 if address.scheme == "https" else 80)
-    try:
-        socket.create_connection((address.hostname, port), timeout=10).close()
-    except OSError as error:
-        raise WhaleError(
-            f"{base_url}: nothing answers there ({error.strerror or error}); "
-            "start the service, or mend [search.options] base_url"
-        ) from error

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from functools import cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from whale.errors import UsageError
@@ -20,19 +21,22 @@ class OpenAIModel(ServiceModel):
     """One model at one address."""
 
     @cached_property
-    def client(self) -> "openai.OpenAI":
-        """The SDK's client."""
+    def sdk(self) -> ModuleType:
+        """The SDK."""
         try:
             import openai
         except ImportError:
             raise UsageError('the proposer "openai" needs its SDK: pip install "whale-evolve[openai]"') from None
-        return openai.OpenAI(**self.client_options())
+        return openai
+
+    @cached_property
+    def client(self) -> "openai.OpenAI":
+        """The SDK's client."""
+        client: openai.OpenAI = self.sdk.OpenAI(**self.client_options())
+        return client
 
     def ask(self, system: str, messages: Sequence[Block], tools: Sequence[Block]) -> ModelReply:
         """One request (see `ServiceModel`)."""
-        client = self.client
-        import openai
-
         request: dict[str, Any] = {
             "model": self.model,
             "max_completion_tokens": self.max_tokens,
@@ -46,7 +50,7 @@ class OpenAIModel(ServiceModel):
                 for t in tools
             ]  # fmt: skip
         answer: openai.types.chat.ChatCompletion = self.classified(
-            openai, lambda: client.chat.completions.create(**request)
+            lambda: self.client.chat.completions.create(**request)
         )
         if not answer.choices:
             raise Transient("an answer without a choice")

@@ -1,13 +1,12 @@
 """The proposers `anthropic` and `openai`: the same session and the same tools, behind two protocols."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from whale.domains.places import place
 from whale.search.agentic.anthropic_model import AnthropicModel
-from whale.search.agentic.connection import ModelOptions, connect, look_for, parse
+from whale.search.agentic.connection import ModelOptions, connect, parse
 from whale.search.agentic.openai_model import OpenAIModel
 from whale.search.agentic.service import ServiceModel
 from whale.search.agentic.session import run_session
@@ -35,15 +34,15 @@ class AgenticProposer:
         self.system = instructions(self.options)
 
     def preflight(self) -> None:
-        """Look whether anything answers."""
-        look_for(self.options.base_url)
+        """Look whether the service answers and takes the key."""
+        self.model.preflight()
 
     def session(
         self, archive: Archive, bench: Workbench, *, count: int, seed: int, cycle: int, iteration: int
     ) -> SessionResult:
         """Work until `count` candidates are handed over (see `SessionProposer`)."""
         budget, key = self.options.budget, session_key(cycle, iteration)
-        box = toolbox(archive, bench, budget.trials, count, seed, key)
+        box = toolbox(archive, bench, budget.trials, count, key)
         return run_session(
             self.model,
             box,
@@ -79,10 +78,9 @@ def opening(count: int, fence: str) -> str:
     )
 
 
-def toolbox(archive: Archive, bench: Workbench, trials: int, count: int, seed: int, key: str) -> Toolbox:
-    """The tools of one session; their mark of data holds a word that follows from the seed."""
-    fence = hashlib.sha256(f"fence/{seed}".encode()).hexdigest()[:16]
-    return Toolbox(archive, bench, count=count, key=key, fence=fence, trials=trials)
+def toolbox(archive: Archive, bench: Workbench, trials: int, count: int, key: str) -> Toolbox:
+    """The tools of one session; their mark of data holds the session's own word."""
+    return Toolbox(archive, bench, count=count, key=key, fence=bench.fence(), trials=trials)
 
 
 def session_key(cycle: int, iteration: int) -> str:

@@ -45,13 +45,15 @@ class Retry:
             try:
                 return interruptible(work, bench)
             except Transient as error:
-                delay = backoff if error.after is None else error.after
-                if waited + delay > self.patience:
+                left = self.patience - waited
+                delay = min(backoff, left) if error.after is None else error.after
+                if left <= 0 or delay > left:
+                    asked = "" if error.after is None else f", and it asks to wait {error.after:g} s"
                     raise WhaleError(
-                        f"{service}: no answer after {waited:.0f} s of waiting: {error}; `whale resume` goes on "
+                        f"{service}: no answer after {waited:g} s of waiting{asked}: {error}; `whale resume` goes on "
                         "with the session from its last reply"
                     ) from error
-                bench.note(f"{service}: {error}; again in {delay:.0f} s")
+                bench.note(f"{service}: {error}; again in {delay:g} s")
                 bench.wait(delay)
                 waited += delay
                 backoff = min(LONGEST_WAIT, 2 * backoff)

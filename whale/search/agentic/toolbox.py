@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from whale.search.agentic import folder
-from whale.search.agentic.schemas import SCHEMAS
+from whale.search.agentic.schemas import SCHEMAS, problem_with
 from whale.search.agentic.types import Workbench
 from whale.search.gate import shown
 from whale.search.tree import MAX_FILE_BYTES, MAX_FILES, check_tree
@@ -51,12 +51,18 @@ class Toolbox:
         method = getattr(self, f"_tool_{name}", None)
         if name not in {schema["name"] for schema in SCHEMAS} or method is None:
             return f"there is no tool {name[:60]!r}", True
+        problem = problem_with(name, arguments)
+        if problem:
+            return self._cut(problem), True
         try:
-            return self._cut(str(method(**arguments))), False
+            given = {key: value for key, value in arguments.items() if value is not None}
+            return self._cut(str(method(**given))), False
         except ToolProblem as error:
             return self._cut(str(error)), True
+        except UnicodeEncodeError:
+            return f"{name}: a text holds half a surrogate pair, which is no character", True
         except (TypeError, ValueError, AttributeError) as error:
-            return self._cut(f"bad arguments: {error}"), True
+            return self._cut(f"{name} could not be carried out: {error}"), True
 
     def proposals(self) -> tuple[Proposal, ...]:
         """What was handed over: valid ones first; of a draft that stayed invalid, the last try."""

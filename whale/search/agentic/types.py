@@ -65,6 +65,10 @@ class Model(Protocol):
 class Workbench(Protocol):
     """What a run lends to a session. Nothing else of the run can be reached from one."""
 
+    def fence(self) -> str:
+        """The word that marks untrusted text in this session: another one in another session or run."""
+        ...
+
     def check(self, files: Mapping[str, bytes]) -> str | None:
         """Why a tree is no valid candidate, or None. Runs nothing."""
         ...
@@ -126,7 +130,7 @@ class SessionProposer(Protocol):
     name: str
 
     def preflight(self) -> None:
-        """Raise WhaleError if the service is plainly not there, before a run pays for anything."""
+        """Raise WhaleError if the service does not answer or refuses the key, before a run pays for anything."""
         ...
 
     def session(

@@ -5,7 +5,7 @@ import tempfile
 from typing import Any
 
 from whale.search.agentic.anthropic_model import AnthropicModel
-from whale.search.agentic.connection import connect, look_for, parse
+from whale.search.agentic.connection import connect, parse
 from whale.search.agentic.proposers import Options, instructions, opening, session_key, toolbox
 from whale.search.agentic.types import SessionResult, Workbench
 from whale.search.claude_code.desk import Desk
@@ -38,15 +38,15 @@ class ClaudeCodeProposer:
         self.system = instructions(self.options)
 
     def preflight(self) -> None:
-        """Look whether anything answers."""
-        look_for(self.options.base_url)
+        """Look whether the service answers and takes the key."""
+        self.model.preflight()
 
     def session(
         self, archive: Archive, bench: Workbench, *, count: int, seed: int, cycle: int, iteration: int
     ) -> SessionResult:
         """Let it work until `count` candidates are handed over (see `SessionProposer`)."""
         options = self.options
-        box = toolbox(archive, bench, options.budget.trials, count, seed, session_key(cycle, iteration))
+        box = toolbox(archive, bench, options.budget.trials, count, session_key(cycle, iteration))
         first = opening(count, box.fence)
         visit = Visit(
             self.model, box, bench, system=self.system, opening=first, budget=options.budget, prices=options.prices

@@ -6,7 +6,6 @@ tasks and seeds. Its Pareto set is D_harness: a rewritten harness that did bette
 and the search's own scoring is GEPA's full evaluation. So the pool is the archive itself, which outlives a crash.
 """
 
-import hashlib
 import random
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Literal
 
 from whale.errors import UsageError
 from whale.search.agentic.anthropic_model import AnthropicModel
-from whale.search.agentic.connection import ModelOptions, connect, look_for, parse
+from whale.search.agentic.connection import ModelOptions, connect, parse
 from whale.search.agentic.openai_model import OpenAIModel
 from whale.search.agentic.proposers import read_text, session_key
 from whale.search.agentic.service import ServiceModel
@@ -69,8 +68,8 @@ class GepaProposer:
                 raise ValueError(f"the template {chosen.template} has no {placeholder}")
 
     def preflight(self) -> None:
-        """Look whether anything answers."""
-        look_for(self.options.base_url)
+        """Look whether the service answers and takes the key."""
+        self.model.preflight()
 
     def session(
         self,
@@ -89,7 +88,7 @@ class GepaProposer:
         that was left is played again up to where it was.
         """
         options = self.options
-        fence = hashlib.sha256(f"fence/{seed}".encode()).hexdigest()[:16]
+        fence = bench.fence()
         ledger = Ledger(
             self.model, bench, options.budget, options.prices, self.system, session_key(cycle, iteration), clock
         )
