@@ -226,7 +226,7 @@ def test_all_of_the_patience_is_waited_and_the_error_says_how_long(
 
 @pytest.mark.parametrize(("status", "named"), [(401, "ANTHROPIC_API_KEY"), (403, "MY_KEY"), (400, "the request")])
 def test_a_wrong_key_or_request_is_not_tried_again_and_is_said_once(status: int, named: str) -> None:
-    options = {"api_key_env": "MY_KEY"} if named == "MY_KEY" else {}
+    options: dict[str, Any] = {"api_key_env": "MY_KEY"} if named == "MY_KEY" else {}
     with messages_server([Answer(status=status)], forever=True) as played, pytest.raises(WhaleError) as caught:
         play(played, **options)
     assert len(played.requests) == 1

@@ -99,7 +99,7 @@ def proposer_dollars(config: Config, least: Amounts, most: Amounts, rates: Rates
         # A session ends with the reply that passes its budget.
         unknown.append(f"proposer: at most its budget of ${budget.dollars:g} a session, and the reply that passes it")
         return Range(0.0, most.rounds * budget.dollars)
-    dearest = max(prices.input, prices.output, prices.cache_read, prices.cache_write)
+    dearest = max(prices.input, prices.output, prices.cache_read or 0.0, prices.cache_write or 0.0)
     if budget.tokens and dearest and prices.input and prices.output:
         unknown.append(f"proposer: at most its budget of {budget.tokens} tokens a session at the dearest price")
         return Range(0.0, most.rounds * budget.tokens * dearest / 1e6)
