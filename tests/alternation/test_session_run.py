@@ -63,6 +63,10 @@ def test_a_session_is_recorded_with_its_cost_its_trials_and_its_transcript(
     assert folder.state().totals["try"].rollouts == 2
     assert "c001-i01-m1" in folder.state().candidates
     whale_here("fork", "s", "--name", "copy")
+    shown = whale_here("show", "s", "c001-i01-m1").stdout
+    assert "\n  changes: words\n    Self-critique: words\n  tree: " in shown, "under its name, no fact of its own"
+    status = whale_here("status", "s").stdout
+    assert "proposer: 1 session, 650 tokens, dollars not known without prices" in status
     copy = RunFolder(tmp_path / "runs" / "copy")
     assert copy.artifacts.get(ended.artifact), "a copy of the run has its sessions too"
     folder.artifacts.path(ended.artifact).unlink()
@@ -344,3 +348,20 @@ def test_a_wrong_value_or_a_second_runner_changes_no_setting(
         refused = whale_here("resume", "v", "--set", "engine.threads=2", "--quiet", check=False)
     assert refused.returncode == 3
     assert file.read_bytes() == before
+
+
+def test_the_word_that_marks_data_is_the_sessions_own_and_the_same_when_it_is_played_again() -> None:
+    from types import SimpleNamespace
+
+    from whale.alternation.state import State
+    from whale.alternation.workbench import RunWorkbench
+
+    def word(name: str = "a", seed: int = 1, cycle: int = 1, iteration: int = 1) -> str:
+        runner: Any = SimpleNamespace(state=State(name=name), config=SimpleNamespace(seed=seed))
+        return RunWorkbench(runner, cycle, iteration).fence()
+
+    sessions: list[dict[str, Any]] = [{}, {"name": "b"}, {"seed": 2}, {"cycle": 2}, {"iteration": 2}]
+    words = [word(**session) for session in sessions]
+    assert len(set(words)) == len(sessions)
+    assert words == [word(**session) for session in sessions]
+    assert all(len(one) == 16 for one in words)

@@ -82,7 +82,7 @@ def test_a_session_uses_tools_and_pays_by_the_services_count(server: Server) -> 
     assert [message["role"] for message in last] == [
         "system", "user", "assistant", "tool", "tool", "assistant", "tool",
     ]  # fmt: skip
-    assert "bad arguments" in last[-1]["content"]
+    assert "unknown not_json" in last[-1]["content"]
     assert {tool["function"]["name"] for tool in server.requests[0]["tools"]} >= {"submit_draft", "try_draft"}
 
 

@@ -67,8 +67,8 @@ def judge(runner: "Runner", command: d.Judge) -> None:
     figures = ""
     if decision.gain is not None and decision.corrected is not None:
         figures = (
-            f"; {decision.challenger}: {decision.gain:+.4f} [{decision.low:+.4f}, {decision.high:+.4f}], "
-            f"{decision.corrected:+.4f} without the winner's curse"
+            f"; {decision.challenger}: {decision.gain:+z.4f} [{decision.low:+z.4f}, {decision.high:+z.4f}], "
+            f"{decision.corrected:+z.4f} without the winner's curse"
         )
     verb = "accepts" if decision.accepted else "retains"
     runner.reporter.note(f"{rule.name} {verb} {decision.candidate}: {decision.reason}{figures}")

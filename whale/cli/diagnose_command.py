@@ -92,4 +92,4 @@ def _print(target: str, about: str, found: "Diagnosis") -> None:
 
 
 def _points(gain: "PairedGain") -> str:
-    return f"{100 * gain.gain:+.1f} [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]"
+    return f"{100 * gain.gain:+z.1f} [{100 * gain.low:+z.1f}, {100 * gain.high:+z.1f}]"

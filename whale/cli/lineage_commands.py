@@ -201,7 +201,7 @@ def blame(run: str, file: str, at: str, json: bool) -> None:
         return
     labels = [
         (line.candidate if len(line.candidate) < 40 else line.candidate[:10],
-         f"{line.change.gain:+.3f}" if line.change else "" if line.score is None else f"({line.score:.3f})")
+         f"{line.change.gain:+z.3f}" if line.change else "" if line.score is None else f"({line.score:.3f})")
         for line in lines
     ]  # fmt: skip
     name, gain = (max((len(label[at]) for label in labels), default=0) for at in (0, 1))

@@ -74,7 +74,7 @@ def _facts(candidate: Candidate, same: Sequence[str]) -> Iterator[str]:
     }
     for name, value in facts.items():
         if value:
-            yield f"  {name}: {value}"
+            yield f"  {name}: {indented(value)}"
     for score in candidate.scores:
         failures = f", failures {json_module.dumps(score.failures)}" if score.failures else ""
         yield (
@@ -83,6 +83,11 @@ def _facts(candidate: Candidate, same: Sequence[str]) -> Iterator[str]:
             f"{score.mean_tokens:.1f} tokens, answer in harness-written text in {100 * score.fabricated:.0f} % "
             f"of passes{failures}"
         )
+
+
+def indented(value: str) -> str:
+    """A text of several lines under its name: none of them can be taken for another fact."""
+    return "\n    ".join(line for line in value.splitlines() if line.strip())
 
 
 def _rollouts(folder: RunFolder, candidate: str, count: int) -> list[dict[str, Any]]:

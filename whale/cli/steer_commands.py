@@ -25,7 +25,10 @@ def request(folder: RunFolder, event: ev.Event) -> str:
 
 
 def wait_for_answer(folder: RunFolder, key: str, seconds: float) -> ev.ControlHandled | None:
-    """Wait until the runner has answered, and say what it said; None if it did not in time."""
+    """Wait until the runner has answered, and say what it said; None if it did not in time.
+
+    Raises WhaleError with the runner's reason if it refuses.
+    """
     deadline = time.monotonic() + seconds
     log = folder.open_log(readonly=True)
     try:
@@ -34,6 +37,8 @@ def wait_for_answer(folder: RunFolder, key: str, seconds: float) -> ev.ControlHa
             if found is not None:
                 handled = found.event
                 assert isinstance(handled, ev.ControlHandled)
+                if handled.outcome == "refused":
+                    raise WhaleError(f"{folder.name}: refused: {handled.detail}")
                 print_text(f"{handled.outcome}{': ' if handled.detail else ''}{handled.detail}")
                 return handled
             if not folder.runner_pid():
@@ -89,9 +94,7 @@ def revert(run: str, to: str, yes: bool, wait: float) -> None:
         raise UsageError(f"{folder.name}: {to} names no candidate; `whale lineage {folder.name}` shows all")
     _confirm(yes, f"go back from {state.accepted} to {candidate} in {folder.name}?")
     key = request(folder, ev.RevertRequested(candidate=candidate, by=user()))
-    handled = _answer_or_settle(folder, key, wait)
-    if handled is not None and handled.outcome == "refused":
-        raise WhaleError(f"{folder.name}: {handled.detail}")
+    _answer_or_settle(folder, key, wait)
 
 
 def accept(run: str, candidate: str, yes: bool, wait: float) -> None:
@@ -101,18 +104,14 @@ def accept(run: str, candidate: str, yes: bool, wait: float) -> None:
     if candidate not in state.candidates:
         raise UsageError(f"{folder.name}: {candidate} names no candidate; `whale lineage {folder.name}` shows all")
     _confirm(yes, f"accept {candidate} in place of {state.accepted} in {folder.name}?")
-    handled = _answer_or_settle(folder, request(folder, ev.AcceptRequested(candidate=candidate, by=user())), wait)
-    if handled is not None and handled.outcome == "refused":
-        raise WhaleError(f"{folder.name}: {handled.detail}")
+    _answer_or_settle(folder, request(folder, ev.AcceptRequested(candidate=candidate, by=user())), wait)
 
 
 def approve(run: str, candidate: str, decline: bool, why: str, wait: float) -> None:
     """Answer the acceptance that waits for a reviewer."""
     folder = RunFolder.find(run)
     event = ev.ApprovalGiven(candidate=candidate, approved=not decline, by=user(), note=why)
-    handled = _answer_or_settle(folder, request(folder, event), wait)
-    if handled is not None and handled.outcome == "refused":
-        raise WhaleError(f"{folder.name}: {handled.detail}")
+    _answer_or_settle(folder, request(folder, event), wait)
 
 
 def note(run: str, candidate: str, text: str) -> None:
@@ -174,9 +173,7 @@ def propose(run: str, path: Path, title: str, hypothesis: str, wait: float) -> N
         hypothesis=_text("--hypothesis", hypothesis),
         by=user(),
     )
-    handled = _answer_or_settle(folder, request(folder, event), wait)
-    if handled is not None and handled.outcome == "refused":
-        raise WhaleError(f"{folder.name}: {handled.detail}")
+    _answer_or_settle(folder, request(folder, event), wait)
 
 
 def extend(run: str, cycles: int, wait: float) -> None:

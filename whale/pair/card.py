@@ -70,7 +70,7 @@ def interval(low: float, high: float) -> str:
 
 def points(gain: PairedGain) -> str:
     """A paired gain with its interval, in points."""
-    return f"{100 * gain.gain:+.1f} [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]"
+    return f"{100 * gain.gain:+z.1f} [{100 * gain.low:+z.1f}, {100 * gain.high:+z.1f}]"
 
 
 def cell(text: str) -> str:

@@ -21,6 +21,8 @@ class Results:
     """The recorded outcomes of each evaluated pair."""
     fates: dict[int, str]
     """What became of each cycle's search, in words."""
+    sessions: int = 0
+    """Sessions of a proposer that is a model, which have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,11 @@ class PairRow:
 
     evaluated: ev.Evaluated
     gain: PairedGain | None
-    """Against (θ0, h0), on the same tasks and seeds."""
+    """Against (θ0, h0), on the same tasks and seeds; None where it is that pair itself, or where none was evaluated."""
     fate: str
     selected: bool
+    is_first: bool = False
+    """Its weights and harness are those of (θ0, h0): there is nothing to gain."""
 
 
 def read_results(log: EventLog) -> Results:
@@ -40,6 +44,7 @@ def read_results(log: EventLog) -> Results:
     outcomes: dict[Pair, list[ev.Outcome]] = {}
     fates: dict[int, list[str]] = {}
     evaluated: set[int] = set()
+    sessions = 0
     for recorded in log.read():
         state = reduce(state, recorded)
         match recorded.event:
@@ -58,7 +63,9 @@ def read_results(log: EventLog) -> Results:
                 fates.setdefault(cycle, []).append(f"reverted to {candidate}")
             case ev.Evaluated(cycle=cycle, split="validation"):
                 evaluated.add(cycle)
-    return Results(state, outcomes, {cycle: ", ".join(words) for cycle, words in fates.items()})
+            case ev.ProposerSessionEnded():
+                sessions += 1
+    return Results(state, outcomes, {cycle: ", ".join(words) for cycle, words in fates.items()}, sessions)
 
 
 def pair_rows(results: Results) -> list[PairRow]:
@@ -72,11 +79,12 @@ def pair_rows(results: Results) -> list[PairRow]:
         # A fork that lets the test select from a later cycle on has no first pair on it yet.
         first = next((e for e in evaluations if e.cycle == 0 and e.split == evaluated.split), None)
         gain = None
-        if evaluated.cycle and first:
+        is_first = first is not None and (evaluated.tree, evaluated.weights) == (first.tree, first.weights)
+        if first and not is_first:
             gain = paired_interval(
                 results.outcomes[first.split, first.tree, first.weights],
                 results.outcomes[evaluated.split, evaluated.tree, evaluated.weights],
             )
         fate = results.fates.get(evaluated.cycle, "")
-        rows.append(PairRow(evaluated, gain, fate, evaluated.cycle == best.cycle))
+        rows.append(PairRow(evaluated, gain, fate, evaluated.cycle == best.cycle, is_first))
     return rows

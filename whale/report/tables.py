@@ -59,7 +59,11 @@ def summary(folder: RunFolder) -> dict[str, Any]:
         "status": shown_status(state, pid),
         "waits_for_review": waits_for_review(state),
         "noise_floor": state.noise,
-        "proposer": {"tokens": state.proposer_tokens, "dollars": state.proposer_dollars},
+        "proposer": {
+            "sessions": results.sessions,
+            "tokens": state.proposer_tokens,
+            "dollars": state.proposer_dollars,
+        },
         "runner": pid,
         "interrupted": state.interrupted,
         "cycle": state.cycle,
@@ -136,6 +140,8 @@ def print_summary(folder: RunFolder) -> None:
         whole = total(state)
         cells.append(["total", str(whole.rollouts), str(whole.generated), str(whole.prompted)])
         print_table(["spent on", "rollouts", "sampled tokens", "prompt tokens"], cells, title="\ncost")
+    if state.proposer_tokens:
+        out.print(proposer_cost(results), markup=False)
     if state.weights != state.model:
         out.print(f"\nweights: {state.model[:12]} -> {state.weights[:12]} after {len(state.steps)} steps")
     if rows:
@@ -151,18 +157,32 @@ def print_summary(folder: RunFolder) -> None:
         )
 
 
+def proposer_cost(results: Results) -> str:
+    """What a proposer that is a model has cost, in one line; a session in the making counts with its replies so far."""
+    state = results.state
+    sessions = f"{results.sessions} session{'' if results.sessions == 1 else 's'}"
+    if state.session_turns:
+        sessions += " and one that has not ended"
+    dollars = f"${state.proposer_dollars:.4f}" if state.proposer_dollars else "dollars not known without prices"
+    return f"proposer: {sessions}, {state.proposer_tokens} tokens, {dollars}"
+
+
+def gain_cell(row: PairRow) -> str:
+    """The paired gain in points; in words where it is 0 because there is nothing that could differ."""
+    if row.gain is None:
+        return "the first pair" if row.is_first and row.evaluated.cycle else ""
+    return f"{100 * row.gain.gain:+z.1f} [{100 * row.gain.low:+z.1f}, {100 * row.gain.high:+z.1f}]"
+
+
 def _cells(row: PairRow, select: str) -> Sequence[str]:
     e = row.evaluated
     name = "(θ0, h0)" if e.cycle == 0 else f"cycle {e.cycle}"
-    gain = ""
-    if row.gain:
-        gain = f"{100 * row.gain.gain:+.1f} [{100 * row.gain.low:+.1f}, {100 * row.gain.high:+.1f}]"
     return [
         name + (" *" if row.selected and e.split == select else ""),
         percent(e.score),
         f"[{100 * e.low:.1f}, {100 * e.high:.1f}]",
         str(e.n),
-        gain,
+        gain_cell(row),
         row.fate,
         e.weights[:12],
     ]

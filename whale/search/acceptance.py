@@ -104,7 +104,7 @@ class Paired(_Full):
         alpha = self.alpha / len(board.challengers())
         gain = board.gain(best, alpha)
         assert gain is not None
-        told = f"{gain.gain:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}] against the incoming harness"
+        told = f"{gain.gain:+z.4f} [{gain.low:+z.4f}, {gain.high:+z.4f}] against the incoming harness"
         return verdict(board, best, gain.low > 0, told, alpha)
 
 
@@ -160,8 +160,8 @@ class Confirm(_Full):
         gain = fresh.gain(fresh.contenders[1], self.alpha, self.rounds)
         assert gain is not None
         reason = (
-            f"on fresh rollouts {gain.gain:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}] "
-            f"(first scoring: {best.score - own.score:+.4f})"
+            f"on fresh rollouts {gain.gain:+z.4f} [{gain.low:+z.4f}, {gain.high:+z.4f}] "
+            f"(first scoring: {best.score - own.score:+z.4f})"
         )
         # Chosen by other rollouts than these, the fresh gain has no winner's curse to take off.
         return Decision(

@@ -106,7 +106,7 @@ def points(found: Estimate | None) -> str:
     """A difference in percentage points with its interval."""
     if found is None:
         return ""
-    return f"{100 * found.value:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+    return f"{100 * found.value:+z.1f} [{100 * found.low:+z.1f}, {100 * found.high:+z.1f}]"
 
 
 def whole(value: float) -> str:
