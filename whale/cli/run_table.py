@@ -96,8 +96,19 @@ def diagnose(
 
 
 @commands.command(rich_help_panel="Run")
-def resume(run: Run, set_: Sets = None, quiet: Quiet = False) -> None:
-    """Go on with a run that was killed, stopped or paused. --set takes what is the machine's or a service's."""
+def resume(
+    run: Run,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change what is the machine's or a service's: engine.threads=8, search.options.base_url=URL, ...",
+        ),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a run that was killed, stopped or paused."""
     from whale.cli import run_commands
 
     run_commands.resume(run, set_ or [], quiet)
