@@ -91,7 +91,7 @@ def load_anew(name: str, about: str) -> Any:
         del sys.modules[module_name]
         missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
         is_beside = bool(missing) and ((path.parent / missing).is_dir() or path.with_name(f"{missing}.py").is_file())
-        hint = "; it lies beside it, but what a config names is one file, or an installed package" if is_beside else ""
+        hint = "; it lies beside it, but what a config names is one file" if is_beside else ""
         failed = UsageError(f"{about}: {path.name} fails on import: {blame(error)}{hint}")
         raise failed.with_details(traceback_of(error)) from error
     found = getattr(module, attribute, None)

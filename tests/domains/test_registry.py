@@ -70,7 +70,7 @@ def test_an_unknown_name_lists_what_is_there(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("attribute", "reason"),
-    [("absent", "absent"), ("number", "not callable"), ("broken", "no domain"), ("picky", "no such option")],
+    [("absent", "absent"), ("number", "no function"), ("broken", "no domain"), ("picky", "no such option")],
 )
 def test_a_factory_that_makes_no_domain_is_refused(module: Path, attribute: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
@@ -96,7 +96,7 @@ FAILING = {
     "lines": ("def create(options):\n    raise ValueError('one\\ntwo')\n", "own.py line 2: ValueError: one two"),
     "syntax": ("def create(options:\n    pass\n", "own.py line 1: SyntaxError"),
     "name": ("ROWS = rows\n", "own.py line 1: NameError"),
-    "beside": ("import beside\n", "own.py line 1: ModuleNotFoundError.*a domain is one file"),
+    "beside": ("import beside\n", "own.py line 1: ModuleNotFoundError.*a config names is one file"),
     "missing": ("import no_such_package\n", "own.py line 1: ModuleNotFoundError: No module named 'no_such_package'$"),
 }
 

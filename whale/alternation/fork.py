@@ -18,6 +18,7 @@ from whale.alternation.movable import MOVABLE, with_moved
 from whale.alternation.retention import OPTIMIZER, kept_checkpoints
 from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.alternation.session import rebuild_notes, require_log, run_in_the_making, write_config
+from whale.alternation.started_in import as_started
 from whale.alternation.state import State, reduce
 from whale.alternation.units import phase_slice
 from whale.config import AROUND, Config, apply_overrides, config_from, for_the_log, load_around, to_builtins
@@ -62,7 +63,8 @@ def fork(
             at = at or head
             new = _config(origin, log, at, name, overrides)
             point = safe_point(origin, log.read(until=at + 1), at, boundary=False)
-            files = pinned(new.search)
+            with as_started(origin):
+                files = pinned(new.search)
             if _changed(point, new, files):
                 point = safe_point(origin, log.read(until=at + 1), at, boundary=True)
             new = require_log(new, name)
