@@ -34,8 +34,6 @@ def _of_candidates(event: ev.Event) -> str:
             return c
         case ev.HarnessValidated(candidate=c, valid=valid, reason=reason):
             return f"{c} {'valid' if valid else 'invalid: ' + reason}"
-        case ev.TasksProposed(cycle=cycle, replaced=replaced, passed=passed):
-            return f"cycle {cycle}: {len(replaced)} of {passed} passed questions gave way to harder ones"
         case ev.CandidateScored(candidate=c, score=score, n=n):
             return f"{c} {share(score)} of {n}"
         case ev.CandidateStopped(candidate=c, n=n, saved=saved, reason=reason):
@@ -89,6 +87,8 @@ def _of_the_run(event: ev.Event) -> str:
             return name
         case ev.RunForked(name=name, origin=origin):
             return f"{name}, from {origin.run} after event {origin.position}"
+        case ev.TasksProposed(cycle=cycle, replaced=replaced, passed=passed):
+            return f"cycle {cycle}: {len(replaced)} of {passed} passed questions gave way to harder ones"
         case ev.PhaseStarted(cycle=cycle, phase=phase):
             return f"cycle {cycle} {phase}"
         case ev.PhaseEnded(cycle=cycle, phase=phase, reason=reason):

@@ -141,20 +141,17 @@ class Proposer(View):
 
     def action_harness(self) -> None:
         """The round's best candidate as a harness."""
-        found = self._found()
-        if found is None or not found.candidates:
-            self.app.bell()
-            return
-        best = max(found.candidates, key=lambda c: c.scores[-1].score if c.scores else -1.0)
-        self.whale.choose(best.id)
-        self.whale.go("harness")
+        self._best_on("harness")
 
     def action_diff(self) -> None:
         """What the round's best candidate changed."""
+        self._best_on("diff")
+
+    def _best_on(self, screen: str) -> None:
         found = self._found()
         if found is None or not found.candidates:
             self.app.bell()
             return
         best = max(found.candidates, key=lambda c: c.scores[-1].score if c.scores else -1.0)
         self.whale.choose(best.id)
-        self.whale.go("diff")
+        self.whale.go(screen)
