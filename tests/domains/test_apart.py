@@ -80,6 +80,14 @@ def test_a_verdict_from_apart_is_the_one_from_here(own: Callable[[], Domain]) ->
     assert int((Path(here.verify_row.__globals__["HERE"]) / "verifier.pid").read_text()) == os.getpid()  # type: ignore[attr-defined]
 
 
+def test_a_task_that_was_made_during_the_run_is_judged_too(own: Callable[[], Domain]) -> None:
+    domain = own()
+    first = domain.splits()["weight"][0]
+    made = Task("weight-0+17", first.public, {**first.private, "answer": "a harder one"}, first.group)
+    assert [domain.verify(made, box(text)).reward for text in ("a harder one", first.private["answer"])] == [1, 0]
+    assert domain.verify(first, box(first.private["answer"])).reward == 1
+
+
 def test_what_a_verifier_prints_is_no_verdict_and_no_data(own: Callable[[], Domain], capfd: Any) -> None:
     domain = own()
     domain.verify(first_task(domain), box("loud \ud800"))

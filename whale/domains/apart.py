@@ -53,6 +53,7 @@ class JudgedApart:
         self._domain = domain
         self._origin = {"name": name, "options": dict(options)}
         self._seconds = verify_seconds(domain)
+        self._own = frozenset(task.id for split in domain.splits().values() for task in split)
         self._folder = Path.cwd()
         self._process: subprocess.Popen[bytes] | None = None
         self._kill: Callable[[], object] = lambda: None
@@ -67,7 +68,9 @@ class JudgedApart:
     def verify(self, task: Task, completion: Completion) -> Verdict:
         """The domain's verdict. Raises VerifierFault, in one line, where there is none."""
         process = self._running()
-        question = {"task": task.id, "completion": dataclasses.asdict(completion)}
+        # A task that was made during the run is in none of the splits that the process knows.
+        told: Any = task.id if task.id in self._own else dataclasses.asdict(task)
+        question = {"task": told, "completion": dataclasses.asdict(completion)}
         try:
             answer = self._ask(process, question, self._seconds)
         except BaseException:
@@ -206,7 +209,9 @@ def main() -> None:
         return
     for line in questions:
         question = json.loads(line)
-        found = judge(domain, tasks[question["task"]], completion_from(question["completion"]))
+        told = question["task"]
+        task = tasks[told] if isinstance(told, str) else Task(**told)
+        found = judge(domain, task, completion_from(question["completion"]))
         print(json.dumps(found), file=answers, flush=True)
 
 
