@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import resource
 import statistics
+import sys
 import tempfile
 import time
 from datetime import UTC, datetime
@@ -20,12 +21,14 @@ import psutil
 from textual.app import App, ComposeResult
 from textual.widgets import DataTable
 
-from tests.tui.synthetic import MILLION, write_run
 from whale.alternation.run_folder import RunFolder
 from whale.harness_repo import CommitFacts, HarnessRepo
 from whale.tui.app import WhaleApp
 from whale.tui.source import FolderSource
 from whale.tui.views import overview
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests' made-up run
+from tests.tui.synthetic import MILLION, write_run
 
 SIZE = (80, 24)
 IMPORTED = (overview,)  # the first screen is imported when it is shown; imports are not what is measured
