@@ -43,13 +43,22 @@ def load_own(name: str, about: str) -> Callable[..., Any]:
 
 def make_own(name: str, options: Mapping[str, Any] | None, about: str) -> Any:
     """What the factory of this name makes of the options. Raises UsageError, as above, where it fails."""
-    factory = load_own(name, about)
+    return made_by(load_own(name, about), options, about)
+
+
+def made_by(factory: Callable[..., Any], options: Mapping[str, Any] | None, about: str) -> Any:
+    """What a factory makes of the options. Raises UsageError, in one line that begins with `about`, where it fails."""
     try:
         return factory(dict(options or {}))
     except WhaleError:
         raise
     except (Exception, SystemExit) as error:
-        raise UsageError(f"{about}: making it fails: {blame(error)}").with_details(traceback_of(error)) from error
+        raise failed(f"{about}: making it fails", error) from error
+
+
+def failed(what: str, error: BaseException, hint: str = "") -> UsageError:
+    """The user's own code failed: where, and its traceback for the error log."""
+    return UsageError(f"{what}: {blame(error)}{hint}").with_details(traceback_of(error))
 
 
 def lacks(made: Any, calls: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]) -> str | None:
@@ -92,8 +101,7 @@ def load_anew(name: str, about: str) -> Any:
         missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
         is_beside = bool(missing) and ((path.parent / missing).is_dir() or path.with_name(f"{missing}.py").is_file())
         hint = "; it lies beside it, but what a config names is one file" if is_beside else ""
-        failed = UsageError(f"{about}: {path.name} fails on import: {blame(error)}{hint}")
-        raise failed.with_details(traceback_of(error)) from error
+        raise failed(f"{about}: {path.name} fails on import", error, hint) from error
     found = getattr(module, attribute, None)
     if not callable(found):
         raise UsageError(f"{about}: {path.name} has no function {attribute!r}")

@@ -6,9 +6,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
 from whale.domains.base import Domain
-from whale.domains.source import blame, traceback_of
-from whale.errors import UsageError, WhaleError
-from whale.own_code import load_anew
+from whale.errors import UsageError
+from whale.own_code import failed, load_anew, made_by
 
 GROUP = "whale.domains"
 """Entry points of this group name factories: `factory(options) -> Domain`."""
@@ -33,7 +32,6 @@ def load_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
     name, a file or factory that is not there, a factory that fails (with the place in its own code, and the
     traceback for the error log), or something that is not a domain.
     """
-    options = dict(options or {})
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
         factory = getattr(importlib.import_module(module), attribute)
@@ -43,19 +41,14 @@ def load_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
         try:
             factory = entry.load()
         except (Exception, SystemExit) as error:
-            raise _failed(f"domain {name!r}: cannot load {entry.value!r}", error) from error
+            raise failed(f"domain {name!r}: cannot load {entry.value!r}", error) from error
     else:
         raise UsageError(
             f"unknown domain {name!r}; there are: {', '.join(domain_names())}, or a file as path/to/module.py:factory"
         )
     if not callable(factory):
         raise UsageError(f"domain {name!r}: the factory is not callable")
-    try:
-        domain = factory(options)
-    except WhaleError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise _failed(f"domain {name!r}: making it fails", error) from error
+    domain = made_by(factory, options, f"domain {name!r}")
     missing = [member for member in _MEMBERS if not callable(getattr(domain, member, None))]
     if missing or not isinstance(getattr(domain, "name", None), str):
         lacks = missing[0] if missing else "name"
@@ -72,8 +65,3 @@ def preflight(domain: Domain) -> None:
 
 def _plugged_in() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
-
-
-def _failed(what: str, error: BaseException) -> UsageError:
-    """The user's own code failed: where, and its traceback for the error log."""
-    return UsageError(f"{what}: {blame(error)}").with_details(traceback_of(error))
