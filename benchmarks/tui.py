@@ -154,10 +154,16 @@ async def whale(folder: RunFolder, events: int, keys: int) -> bool:
         assert app.opened.history.position == events
         await pilot.pause(0.5)
         for key, name in (("7", "events"), ("3", "lineage"), ("6", "rollouts")):
+            start = time.perf_counter()
             app.simulate_key(key)
+            view = None
+            while view is None or not len(view.lines):
+                await pilot.pause(0.05)
+                view = app.front.main() if app.front is not None and app.front.id == name else None
+                if time.perf_counter() - start > 30:
+                    raise AssertionError(f"{name}: nothing shown within 30 s")
+            print(f"  {name}: shown in {time.perf_counter() - start:.2f} s")
             await pilot.pause(1.5)
-            view = app.front.main() if app.front is not None else None
-            assert view is not None
             count = f"{name}, {len(view.lines):,} lines"
             ok &= said(f"{count}: j k pgdn", await latencies(app, frames, moves)) < TARGET
             ok &= said(f"{count}: g G", await latencies(app, frames, ["home", "end"] * 10)) < TARGET

@@ -12,7 +12,7 @@ from whale.alternation.state import Candidate, State
 from whale.tui import charts, graph
 from whale.tui.actions import bindings
 from whale.tui.lines import LineView
-from whale.tui.opened import Moment
+from whale.tui.opened import Moment, OpenRun
 from whale.tui.text import NOTHING, FixedLines, Line, Span, counted, cut, facts_table, fit, line, plain, share, wrap
 from whale.tui.views.base import SIGNS, View, ever_accepted, fate, fate_words, pane
 
@@ -37,6 +37,7 @@ class Lineage(View):
         self.filter = ""
         self._moment: Moment | None = None
         self._drawn_for: tuple[object, ...] = ()
+        self._drawing = False
         self._children: dict[str, list[str]] = {}
         self._walk: tuple[str, int] | None = None
         """The parent whose children are being walked, and which child is next."""
@@ -50,6 +51,7 @@ class Lineage(View):
         """See `View.show`."""
         self._moment = moment
         if moment is None:
+            self._drawn_for = ()
             self.query_one("#ln-list", LineView).set_lines(NOTHING)
             self.query_one("#ln-detail", LineView).set_lines(NOTHING)
             return
@@ -57,21 +59,35 @@ class Lineage(View):
         facts = (moment.state.candidates, moment.state.accepted, moment.run, taken, tuple(self.folded), self.filter)
         if not self._drawn_for or facts[0] is not self._drawn_for[0] or facts[1:] != self._drawn_for[1:]:
             self._drawn_for = facts
-            self._draw(facts, moment, frozenset(self.folded), self.filter)
+            # One picture at a time, and each is shown: were the newer request to replace the one under way, a log
+            # that is still being read, or a busy machine, would never show any.
+            if not self._drawing:
+                self._drawing = True
+                self._draw(facts, moment, frozenset(self.folded), self.filter)
         self._detail()
 
-    @work(thread=True, exclusive=True, group="lineage")
+    @work(thread=True, group="lineage")
     def _draw(self, wanted: tuple[object, ...], moment: Moment, folded: frozenset[int], needle: str) -> None:
         lines = LineageLines(moment, folded, needle)
         children: dict[str, list[str]] = {}
         for candidate in moment.state.candidates.values():
             for parent in candidate.parents:
                 children.setdefault(parent, []).append(candidate.id)
-        self.whale.from_thread(self._drawn, wanted, lines, children)
+        self.whale.from_thread(self._drawn, wanted, moment.run, lines, children)
 
-    def _drawn(self, wanted: tuple[object, ...], lines: "LineageLines", children: dict[str, list[str]]) -> None:
-        if wanted is not self._drawn_for:
-            return  # an older picture that was ready later
+    def _drawn(
+        self, wanted: tuple[object, ...], run: OpenRun, lines: "LineageLines", children: dict[str, list[str]]
+    ) -> None:
+        self._drawing = False
+        if self._moment is not None and self._moment.run is run:
+            self._put(lines, children)
+        if wanted is not self._drawn_for:  # more has been asked for meanwhile
+            self._drawn_for = ()
+            self.show(self._moment)
+        else:
+            self._detail()
+
+    def _put(self, lines: "LineageLines", children: dict[str, list[str]]) -> None:
         self._children = children
         view = self.query_one("#ln-list", LineView)
         first = not len(view.lines)
@@ -83,7 +99,6 @@ class Lineage(View):
         chosen = (self.whale.chosen or lines.state.accepted) if first else None
         if chosen is not None and (found := lines.find(chosen)) is not None:
             view.move_to(found, centre=True)
-        self._detail()
 
     # --- the candidate in front ---
 
