@@ -171,6 +171,24 @@ class TasksProposed(Event, frozen=True, kw_only=True):
     """SHA-256 of the new tasks as JSON."""
 
 
+class StepsRetrained(Event, frozen=True, kw_only=True):
+    """Steps that no checkpoint held were trained again from their recorded rollouts, and gave other bits.
+
+    A GPU adds in no fixed order, and another processor in another one. θ goes on from here; what is recorded
+    before this event was sampled with the θ that is lost.
+    """
+
+    cycle: int
+    step: int
+    """The last of them."""
+    checkpoint: str
+    """Where they began; empty: θ0."""
+    lost: str
+    """Digest of θ after the step, as it was."""
+    weights: str
+    """Digest of θ after the step, as it is now."""
+
+
 class CheckpointSaved(Event, frozen=True, kw_only=True):
     """A complete checkpoint folder with this content is on disk."""
 
@@ -525,6 +543,6 @@ EVENT_TYPES: dict[str, type[Event]] = {
         RunInterrupted, ControlHandled, PauseRequested, ResumeRequested, StopRequested, PhaseStopRequested,
         RevertRequested, AcceptRequested, NoteAdded, ProposalSubmitted, ExtendRequested, CandidateStopped,
         CandidateRescored, CandidateGuarded, AcceptanceJudged, ProposerReplied, ProposerSessionEnded, ApprovalGiven,
-        TasksProposed,
+        TasksProposed, StepsRetrained,
     )
 }  # fmt: skip

@@ -12,7 +12,7 @@ ROLES = {
     "AcceptanceJudged": "accent", "RunInterrupted": "bad", "CandidateGuarded": "warn", "CandidateStopped": "warn",
     "ControlHandled": "info", "PauseRequested": "info", "ResumeRequested": "info", "StopRequested": "info",
     "PhaseStopRequested": "info", "RevertRequested": "info", "AcceptRequested": "info", "NoteAdded": "info",
-    "ProposalSubmitted": "info", "ExtendRequested": "info", "ApprovalGiven": "info",
+    "ProposalSubmitted": "info", "ExtendRequested": "info", "ApprovalGiven": "info", "StepsRetrained": "warn",
 }  # fmt: skip
 """Type of an event -> role."""
 
@@ -70,6 +70,8 @@ def _of_rollouts(event: ev.Event) -> str:
         case ev.StepTrained(cycle=cycle, step=step, passed=passed, rollouts=rollouts, loss=loss):
             tail = "" if loss is None else f", loss {loss:.4f}"
             return f"cycle {cycle} step {step}: {passed} of {rollouts} passed{tail}"
+        case ev.StepsRetrained(cycle=cycle, step=step, lost=lost, weights=weights):
+            return f"cycle {cycle} step {step}: θ {lost[:8]} is lost, trained again {weights[:8]}"
         case ev.CheckpointSaved(checkpoint=checkpoint, cycle=cycle, step=step):
             return f"{checkpoint[:12]} cycle {cycle} step {step}"
         case ev.IterationCompleted(cycle=cycle, iteration=i, best=best, best_score=score):

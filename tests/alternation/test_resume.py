@@ -16,6 +16,7 @@ from whale.alternation.run_folder import RunFolder
 from whale.events import types as ev
 
 KILL_AT = Path(__file__).parent / "kill_at.py"
+OTHER_BITS = Path(__file__).parent / "other_bits.py"
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,39 @@ def test_resume_after_kill_ends_as_if_never_interrupted(
     whole = reference(uninterrupted, whale, toy_config, runs)
     assert kill_then_resume(runs, toy_config, point, nth), "the run must come as far as the kill"
     assert_same_end(whole, ending(runs / "killed"))
+
+
+def test_a_killed_run_goes_on_where_training_again_gives_other_bits_and_says_so(
+    whale: WhaleProcess, toy_config: Path, tmp_path: Path
+) -> None:
+    """A GPU's sums have no fixed order, and a run folder may go on under another processor."""
+    runs = tmp_path / "runs"
+    settings = ("weights.checkpoint_every=100", "weights.minibatch=100", "schedule.epochs=1.5", "schedule.cycles=1")
+    changed = [word for setting in settings for word in ("--set", setting)]
+    arguments = ["train", "3", "run", str(toy_config), "--name", "killed", "--quiet", *changed]
+    killed = subprocess.run([sys.executable, str(KILL_AT), *arguments], env=environment(runs), timeout=1200)
+    assert killed.returncode == -signal.SIGKILL
+    before = RunFolder(runs / "killed").state()
+    assert before.untracked_steps, "it was killed with steps that no checkpoint holds"
+    resumed = subprocess.run(
+        [sys.executable, str(OTHER_BITS), "resume", "killed"],
+        capture_output=True, text=True, env=environment(runs), timeout=1200,
+    )  # fmt: skip
+    assert resumed.returncode == 0, resumed.stderr
+    assert "trained again has other bits" in resumed.stderr
+    whale("events", "verify", "killed")
+    folder = RunFolder(runs / "killed")
+    log = folder.open_log(readonly=True)
+    events = [recorded.event for recorded in log.read() if recorded.stream == "run"]
+    log.close()
+    (at,) = [i for i, event in enumerate(events) if isinstance(event, ev.StepsRetrained)]
+    retrained, saved = events[at], next(e for e in events[at:] if isinstance(e, ev.CheckpointSaved))
+    assert isinstance(retrained, ev.StepsRetrained)
+    assert retrained.lost == before.weights != retrained.weights
+    assert (saved.weights, saved.step) == (retrained.weights, retrained.step), "it is not trained a third time"
+    after = {e.weights for e in events[at:] if isinstance(e, ev.RolloutsRecorded)}
+    assert after and retrained.lost not in after, "it samples with what it has"
+    assert folder.state().status == "completed"
 
 
 @pytest.mark.long

@@ -239,18 +239,44 @@ class Compute:
         trainer = self._trainer
         if trainer is not None and trainer.weights_digest() == state.weights:
             return trainer
-        trainer = self.new_trainer()
-        if state.checkpoint:
-            trainer.load(self.checkpoints.open(state.checkpoint))
-        for step in state.untracked_steps:
-            self.reporter.note(f"training step {step.cycle}.{step.step} again from its recorded rollouts")
-            self.train_recorded(trainer, step)
-        if trainer.weights_digest() != state.weights:
+        self._trainer = self._from_checkpoint(state)
+        if self._trainer.weights_digest() != state.weights:
             raise CorruptLogError(
                 f"{self.folder.path}: the weights after {state.checkpoint or 'the model'} "
                 "have another digest than the log names"
             )
-        self._trainer = trainer
+        return self._trainer
+
+    def settle(self, state: State) -> ev.StepsRetrained | None:
+        """Train the steps again that no checkpoint holds; what to record if that gave other bits than the log names.
+
+        Raises:
+            CorruptLogError: what they begin with is not what the log names.
+        """
+        if not state.untracked_steps:
+            return None
+        self._trainer = self._from_checkpoint(state)
+        found, last = self._trainer.weights_digest(), state.untracked_steps[-1]
+        if found == state.weights:
+            return None
+        self.reporter.note(f"step {last.cycle}.{last.step} trained again has other bits; the run goes on from these")
+        return ev.StepsRetrained(
+            cycle=last.cycle, step=last.step, checkpoint=state.checkpoint or "", lost=state.weights, weights=found
+        )
+
+    def _from_checkpoint(self, state: State) -> Trainer:
+        trainer = self.new_trainer()
+        if state.checkpoint:
+            trainer.load(self.checkpoints.open(state.checkpoint))
+        saved = state.checkpoints.get(state.checkpoint or "")
+        begins = saved.weights if saved is not None else state.model
+        if state.untracked_steps and trainer.weights_digest() != begins:
+            raise CorruptLogError(
+                f"{self.folder.path}: {state.checkpoint or 'the model'} has another digest than the log names"
+            )
+        for step in state.untracked_steps:
+            self.reporter.note(f"training step {step.cycle}.{step.step} again from its recorded rollouts")
+            self.train_recorded(trainer, step)
         return trainer
 
     def train_recorded(self, trainer: Trainer, step: TrainedStep) -> ev.StepTrained:

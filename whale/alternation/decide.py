@@ -322,7 +322,9 @@ def _weight_phase(state: State, config: Config) -> Command:
     over = schedule.weight_over(state, config, steps)
     if state.step:
         # A checkpoint is due after a step, before anything stands on its weights.
-        due = over is not None or state.step % config.weights.checkpoint_every == 0
+        # Steps that were trained again and gave other bits would do so again: they are due at once.
+        again = bool(state.untracked_steps) and state.untracked_steps[-1].weights != state.weights
+        due = over is not None or state.step % config.weights.checkpoint_every == 0 or again
         name = f"c{cycle:03d}-s{state.step:04d}"
         if due and name not in state.checkpoints:
             return SaveCheckpoint(name, cycle, state.step, phase_end=over is not None)

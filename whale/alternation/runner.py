@@ -135,6 +135,7 @@ class Runner:
     def _run(self) -> State:
         self.refresh()
         try:
+            self._settle_weights()
             while True:
                 self.refresh()
                 if self.interrupted.is_set():
@@ -156,6 +157,13 @@ class Runner:
         except (WhaleError, LogError, RepoError) as error:
             self._record_interruption(str(error))
             raise
+
+    def _settle_weights(self) -> None:
+        # A process that was killed between two checkpoints leaves steps that have to be trained again.
+        retrained = self.compute.settle(self.state)
+        if retrained is None:
+            return
+        self.append(f"retrained/c{retrained.cycle:03d}-s{retrained.step:04d}/{retrained.lost[:16]}", retrained)
 
     def _record_interruption(self, reason: str) -> None:
         # Best effort: where the log itself is what failed, the error alone must reach the user.

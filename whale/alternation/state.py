@@ -344,6 +344,10 @@ def _trained(state: State, event: ev.StepTrained) -> State:
     )
 
 
+def _retrained(state: State, event: ev.StepsRetrained) -> State:
+    return replace(state, weights=event.weights)
+
+
 def _tasks(state: State, event: ev.TasksProposed) -> State:
     return replace(
         state,
@@ -564,6 +568,7 @@ _HANDLERS: dict[type[ev.Event], Any] = {
     ev.RolloutsRecorded: _rollouts,
     ev.StepTrained: _trained,
     ev.TasksProposed: _tasks,
+    ev.StepsRetrained: _retrained,
     ev.CheckpointSaved: _checkpoint,
     ev.CandidateScored: _scored,
     ev.CandidateStopped: _stopped,
