@@ -166,7 +166,7 @@ async def whale(folder: RunFolder, events: int, keys: int) -> bool:
             await pilot.pause(1.5)
             count = f"{name}, {len(view.lines):,} lines"
             ok &= said(f"{count}: j k pgdn", await latencies(app, frames, moves)) < TARGET
-            ok &= said(f"{count}: g G", await latencies(app, frames, ["home", "end"] * 10)) < TARGET
+            ok &= said(f"{count}: g G", await latencies(app, frames, ["home", "end"] * 30)) < TARGET
         app.simulate_key("4")
         await pilot.pause(0.5)
         diff = app.views["diff"]

@@ -1,5 +1,6 @@
 """An open run: its source, its history that a thread keeps up with the log, and what was read of it."""
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -129,6 +130,8 @@ class OpenRun:
 
     def _idle(self) -> bool:
         if self.history.position >= self.head:
+            if not self.caught_up.is_set():
+                gc.freeze()  # what was read stays: else a full collection walks a million events between two keys
             self.caught_up.set()
             self.problem = ""
         return self._stop.is_set()
