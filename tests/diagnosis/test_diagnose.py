@@ -1,6 +1,7 @@
 """`whale diagnose` end to end: real runs in a folder of its own, training tasks only."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,13 @@ def test_a_probe_reads_training_tasks_only_and_measures_on_those_it_does_not_tra
     with pytest.raises(UsageError, match="at least 8"):
         small = options()
         ProbeDomain({**small, "options": {**small["options"], "weight": 4}}).splits()
+
+
+def test_a_short_training_has_steps_that_learn_from_each_other() -> None:
+    own = config_from({"weights": {"batch": 32, "rollouts_per_prompt": 4}}, "test")
+    probe = probe_config(own, Sizes(rollouts=192, measure=96), 480, None)
+    assert probe.weights.batch == 12
+    assert math.ceil(float(probe.epochs) * (480 - 96)) == 48
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,15 @@ def test_the_tables_of_searches_and_of_the_ablation_are_what_their_logs_give() -
         assert row in page
 
 
+def test_the_tables_of_each_side_alone_and_of_the_probes_are_what_their_logs_give() -> None:
+    sides = as_markdown(tables(group(find([str(ROOT / "docs" / "results" / "sides")]).records), ["runs"]))
+    assert sides.rstrip("\n") in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    command = [sys.executable, "benchmarks/diagnose_runs.py"]
+    probes = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert probes.count("\n") > 10
+    assert probes.rstrip("\n") in (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
 def test_each_test_that_the_schedules_page_names_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")))
     source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))

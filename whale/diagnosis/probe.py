@@ -24,6 +24,8 @@ from whale.report.results import Results
 from whale.report.tables import folder_results
 
 BASE, SEARCH = "rsft", "search"
+STEPS = 4
+"""Of the short training, at least, where there are questions enough: one step would never see what it has learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def probe_config(config: Config, sizes: Sizes, weight_tasks: int, harness: Path 
     harness_tasks = max(1, sizes.rollouts // (candidates * config.search.rollouts_per_task))
     group = config.weights.rollouts_per_prompt
     prompts = max(1, sizes.rollouts // group)
-    batch = min(config.weights.batch, prompts)
+    batch = max(1, min(config.weights.batch, prompts // STEPS))
     training = weight_tasks - min(sizes.measure, weight_tasks // 2)
     # Whole steps. The sampler rounds up to whole questions, so the fraction is cut off, never rounded up.
     epochs = f"{math.floor(prompts // batch * batch / max(1, training) * 1e6) / 1e6:.6f}"
