@@ -149,6 +149,9 @@ def test_a_killed_run_goes_on_where_training_again_gives_other_bits_and_says_so(
     after = {e.weights for e in events[at:] if isinstance(e, ev.RolloutsRecorded)}
     assert after and retrained.lost not in after, "it samples with what it has"
     assert folder.state().status == "completed"
+    deep = subprocess.run(command("replay", "killed", "--deep"), capture_output=True, text=True, env=environment(runs))
+    assert deep.returncode == 0, deep.stderr
+    assert "has other bits from here on" in deep.stderr
 
 
 @pytest.mark.long

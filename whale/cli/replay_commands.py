@@ -137,7 +137,8 @@ def deep_replay(folder: RunFolder, recorded: list[ev.Event], problems: list[str]
     trainer: Trainer | None = None
     batches: list[str] = []
     steps = 0
-    progress.begin("training again", sum(isinstance(e, ev.StepTrained) for e in recorded))
+    all_steps = sum(isinstance(e, ev.StepTrained) for e in recorded)
+    progress.begin("training again", all_steps)
     for event in recorded:
         if isinstance(event, ev.RunStarted) or (isinstance(event, ev.RunForked) and event.changed):
             # Each step again under the config that it had: a fork may have changed the method or the learning rate.
@@ -148,6 +149,12 @@ def deep_replay(folder: RunFolder, recorded: list[ev.Event], problems: list[str]
                 trainer.go_on_from(before)
         elif isinstance(event, ev.RolloutsRecorded) and event.purpose == "train":
             batches.append(event.artifact)
+        elif isinstance(event, ev.StepsRetrained):
+            progress.note(
+                f"step {event.cycle}.{event.step} has other bits from here on (StepsRetrained): {all_steps - steps} of "
+                f"{all_steps} steps cannot be trained again to the digest in the log"
+            )
+            break
         elif isinstance(event, ev.StepTrained):
             assert compute is not None and trainer is not None, "a log begins with RunStarted"
             again = compute.train_recorded(trainer, TrainedStep(event.cycle, event.step, tuple(batches), event.weights))
