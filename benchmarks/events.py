@@ -287,7 +287,12 @@ def compare(folder: Path, count: int, singles: int, repeats: int, postgres: str)
             rates[what.replace("_", " ")].setdefault(who, []).append(value)
 
     with postgres_url(postgres) as url:
-        turns = [partial(ours, None), recorder, mapper, *([partial(ours, url)] if url else [])]
+        turns: list[Callable[[Path, Sequence[NewEvent], int], Turn]] = [
+            partial(ours, None),
+            recorder,
+            mapper,
+            *([partial(ours, url)] if url else []),
+        ]
         for repeat in range(repeats + 1):
             for turn in turns[repeat % len(turns) :] + turns[: repeat % len(turns)]:  # nobody is always the first
                 who, values = turn(folder, events, singles)
@@ -297,8 +302,8 @@ def compare(folder: Path, count: int, singles: int, repeats: int, postgres: str)
                     path.unlink()
     for what, contenders in rates.items():
         print(what)
-        for who, values in contenders.items():
-            print(f"  {who:24s}{spread(values)}")
+        for who, measured in contenders.items():
+            print(f"  {who:24s}{spread(measured)}")
         for peer in ("recorder", "recorder, mapper"):
             if peer in contenders:
                 pairs = [a / b for a, b in zip(contenders["ours, SQLite"], contenders[peer], strict=True)]

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,9 @@ def pygit2_bare(folder: Path, count: int) -> None:
 def writes(count: int, rounds: int) -> None:
     peers: dict[str, Callable[[Path, int], None]] = {"ours": ours, "GitPython index.commit": gitpython}
     try:
-        import pygit2
-    except ImportError:
+        peers[f"pygit2 {version('pygit2')}"] = pygit2_bare
+    except PackageNotFoundError:
         print("pygit2 is not installed: left out", file=sys.stderr)
-    else:
-        peers[f"pygit2 {pygit2.__version__}"] = pygit2_bare
     rates: dict[str, list[float]] = {peer: [] for peer in peers}
     for at in range(rounds):
         for peer, make in peers.items():

@@ -47,7 +47,7 @@ class Framed:
             show(*arguments)  # type: ignore[arg-type]
             self.last = time.perf_counter()
 
-        app._display = displayed  # type: ignore[method-assign]
+        app._display = displayed  # type: ignore[method-assign,assignment]
 
 
 Times = list[tuple[float, float]]
@@ -192,6 +192,7 @@ async def whale(folder: RunFolder, events: int, keys: int) -> bool:
             travels.append((time.perf_counter() - start, time.process_time() - cpu))
         said("time travel to any event", travels)
         steps = []
+        assert app.moment is not None
         for step in (-1, -1, 1, 1, -1):
             position = app.moment.position + step
             start, cpu = time.perf_counter(), time.process_time()
