@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from textual import events
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import BindingType
+from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Input
 
@@ -96,6 +97,9 @@ class WhaleApp(Travelling, Searching, Acting):
         self.register_theme(themes.WHALE)
         self.register_theme(themes.WHALE_LIGHT)
         self.theme = self.wanted_theme or (themes.ANSI if os.environ.get("NO_COLOR") else themes.DEFAULT)
+        if self.no_color:
+            # Textual chose its filter before the theme was, and that one paints default colours black on black.
+            self._filters = [NoColor() if isinstance(f, Monochrome) else f for f in self._filters]
         self.screen.bindings_updated_signal.subscribe(self, lambda _: self._draw_keys())
         if self.run_to_open is not None:
             self.open(self.run_to_open)

@@ -75,6 +75,8 @@ class OpenRun:
         self.clock = clock
         self.problem = ""
         """Why the log cannot be read (any further); "" while it can."""
+        self.damaged = False
+        """The log is broken from the next event on, or of a newer version: no runner can go on with it either."""
         self.caught_up = threading.Event()
         """Set once everything that was there at the opening has been read."""
         self.head = 0
@@ -111,14 +113,14 @@ class OpenRun:
                 with self.source.open_log() as log:
                     self.head = log.head().position
                     for recorded in log.tail(self.history.position, stop=self._idle, poll=POLL):
-                        self.problem = ""
+                        self.problem, self.damaged = "", False
                         self.history.add(recorded)
                         if recorded.position % 64 == 0:
                             time.sleep(0.0005)  # while it catches up, the keys come first
                         if self._stop.is_set():
                             return
             except (CorruptLog, UnknownEvent) as error:
-                self.problem = str(error)
+                self.problem, self.damaged = str(error), True
             except LogBusy as error:
                 self.problem = f"the log is locked, trying again: {error}"
             except (LogError, WhaleError) as error:
@@ -133,7 +135,7 @@ class OpenRun:
             if not self.caught_up.is_set():
                 gc.freeze()  # what was read stays: else a full collection walks a million events between two keys
             self.caught_up.set()
-            self.problem = ""
+            self.problem, self.damaged = "", False
         return self._stop.is_set()
 
     # --- reading; from workers ---
@@ -164,7 +166,9 @@ class OpenRun:
         number, offset = divmod(position - 1, PAGE)
         page = self._pages.get(number, ())
         if offset >= len(page):  # not read yet, or when it was shorter
-            page = tuple(self.log().read(after=number * PAGE, until=(number + 1) * PAGE))
+            # Not past what has been read: behind damage nothing is, and what stands before it can be shown.
+            until = max(position, min((number + 1) * PAGE, self.history.position))
+            page = tuple(self.log().read(after=number * PAGE, until=until))
             while len(self._pages) >= PAGES:
                 self._pages.pop(next(iter(self._pages)), None)
             self._pages[number] = page

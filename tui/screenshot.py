@@ -31,6 +31,8 @@ async def take(app: WhaleApp, path: Path | None, size: tuple[int, int], press: l
         raise UsageError(f"--screenshot {path}: name a .svg or a .txt file")
     async with app.run_test(size=size) as pilot:
         await settle(app)
+        if app.opened is not None and app.opened.problem and not app.opened.history.position:
+            raise UsageError(app.opened.problem)
         await pilot.pause()
         for key in press:
             await pilot.press(key)

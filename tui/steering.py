@@ -35,6 +35,8 @@ class Plan:
 def pause(moment: Moment, by: str) -> Plan:
     """Pause a running run; go on with one that does not run."""
     state = moment.run.history.state
+    if moment.run.damaged:
+        return Plan("pause", refused=f"no runner can go on with this log: {moment.run.problem}")
     if state.status == "completed" and not state.requests:
         return Plan("pause", refused="the run is complete: `whale extend` adds cycles")
     paused = state.status in ("paused", "stopped")

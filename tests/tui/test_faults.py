@@ -19,6 +19,7 @@ from whale.events import MemoryLog, NewEvent, SqliteLog
 from whale.events import types as ev
 from whale.tui.source import LogSource, find_source
 from whale.tui.views import VIEWS
+from whale.tui.views.lineage import Lineage
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 \u202eevil\u2066 \x9b31m \u200b\x00 \ud800 [red]markup[/red] [/]"
 
@@ -46,6 +47,38 @@ async def test_a_corrupt_log_is_named_at_its_event_and_what_came_before_is_shown
         user.sees("what was read before it is shown", "33 events")
         await user.pilot.press("3")
         await user.waits_to_see("lineage ·")
+        await user.pilot.press("7", "g")
+        await user.waits_to_see("RunStarted")
+        user.sees_not("cannot be read")
+        await user.pilot.press("2")
+        await user.waits_to_see("doing nothing: the log is damaged")
+        await user.pilot.press("p")
+        await user.waits_to_see("no runner can", 20)
+
+
+@story
+async def test_without_colour_text_can_be_told_from_what_is_behind_it(
+    made_up_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with watching(made_up_run) as user:
+        strips = user.app.screen._compositor.render_strips()
+        styles = [segment.style for strip in strips for segment in strip if segment.text.strip() and segment.style]
+        assert styles
+        assert all(s.color is None or s.color.is_default for s in styles), "the terminal's own colour"
+        assert all(s.bgcolor is None or s.bgcolor.is_default for s in styles)
+
+
+@story
+async def test_a_jump_to_the_parent_before_the_past_is_drawn_does_nothing(made_up_run: Path) -> None:
+    async with watching(made_up_run) as user:
+        await user.press("3", "g", "j")
+        lineage = user.app.views["lineage"]
+        assert isinstance(lineage, Lineage)
+        assert lineage.candidate is not None and user.app.opened is not None
+        lineage._moment = user.app.opened.moment(3)  # as in the moment before the picture of event 3 is drawn
+        lineage.action_parent()
+        lineage.action_child()
 
 
 @story

@@ -1,5 +1,6 @@
 """Renderers without a terminal: text, charts, diffs, transcripts, keys."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -196,6 +197,14 @@ def test_no_two_actions_that_are_heard_together_have_one_key(tmp_path: Path) -> 
         scope, _, name = action.id.partition(".")
         path.write_text(f'[{scope}]\n{name} = "{action.keys}"\n')
         assert load_keys(path) == {action.id: action.keys}
+
+
+def test_the_key_file_on_the_page_is_taken(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tui.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    path = tmp_path / "keys.toml"
+    path.write_text(example, encoding="utf-8")
+    assert len(load_keys(path)) == 2
 
 
 @pytest.mark.parametrize(

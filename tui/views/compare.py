@@ -91,13 +91,14 @@ class Compare(View):
 
 def comparison(name: str, a: State, other: str, b: State, width: int) -> list[Line]:
     """Everything in two columns, then success on one scale, then the config keys that differ."""
-    column = max(12, (width - 18) // 2)
+    names = min(max(18, width // 4), 40)
+    column = max(12, (width - names) // 2)
 
     def row(label: str, left: str, right: str) -> Line:
         differ = "" if left == right else "accent"
-        return line((fit(label, 18), "muted"), fit(left, column), (fit(right, column), differ))
+        return line((fit(label, names - 1) + " ", "muted"), fit(left, column), (fit(right, column), differ))
 
-    lines = [line((fit("", 18), ""), (fit(name, column), "strong"), (fit(other, column), "strong"))]
+    lines = [line((fit("", names), ""), (fit(name, column), "strong"), (fit(other, column), "strong"))]
     pairs = [
         ("status", a.status, b.status),
         ("cycle", str(a.cycle), str(b.cycle)),

@@ -38,6 +38,8 @@ class Lineage(View):
         self._moment: Moment | None = None
         self._drawn_for: tuple[object, ...] = ()
         self._drawing = False
+        self._placed: str | None = None
+        """Where the cursor was put while the log was still being read, and follows the accepted harness until moved."""
         self._children: dict[str, list[str]] = {}
         self._walk: tuple[str, int] | None = None
         """The parent whose children are being walked, and which child is next."""
@@ -91,12 +93,19 @@ class Lineage(View):
         self._children = children
         view = self.query_one("#ln-list", LineView)
         first = not len(view.lines)
+        follows = self._placed is not None and self.candidate == self._placed
+        view.empty = "no candidate matches" if self.filter else "no candidate yet"
         view.set_lines(lines)
         count = len(lines.state.candidates)
         title = f"lineage · {counted(count, 'candidate')}"
         view.set_title(f"{title} · filter: {self.filter} (esc ends it)" if self.filter else title)
         view.set_subtitle("◆ accepted ◇ was ● scored ✗ invalid = duplicate ○ open")
-        chosen = (self.whale.chosen or lines.state.accepted) if first else None
+        chosen = lines.state.accepted if follows else (self.whale.chosen or lines.state.accepted) if first else None
+        if (first and self.whale.chosen is None) or follows:
+            run = self._moment.run if self._moment is not None else None
+            self._placed = chosen if run is not None and not run.caught_up.is_set() else None
+        elif not first:
+            self._placed = None
         if chosen is not None and (found := lines.find(chosen)) is not None:
             view.move_to(found, centre=True)
 
@@ -159,9 +168,10 @@ class Lineage(View):
 
     def action_parent(self) -> None:
         """Jump to the first parent."""
-        if self._moment is None or self.candidate is None:
+        here = self._moment.state.candidates.get(self.candidate or "") if self._moment is not None else None
+        if here is None:  # nothing under the cursor, or a row of another moment whose picture is still to come
             return
-        parents = self._moment.state.candidates[self.candidate].parents
+        parents = here.parents
         if parents:
             self._walk = (parents[0], 0)
             self._go(parents[0])

@@ -58,7 +58,8 @@ def now_lines(moment: Moment, width: int) -> list[Line]:
     """Status, what is done at the moment, and bars with the time left."""
     state = moment.state
     plan = progress(state, moment.run.history.facts, moment.position)
-    doing = "nothing: no process runs it; p starts one" if moment.status == "interrupted" else plan.doing
+    idle = "the log is damaged" if moment.run.damaged else "no process runs it; p starts one"
+    doing = f"nothing: {idle}" if moment.status == "interrupted" else plan.doing
     lines = [line(("doing ", "muted"), (cut(doing, width - 6), "bad" if moment.status == "interrupted" else ""))]
     tails = [_tail(part, moment) for part in plan.parts]
     room = max(4, min(48, width - 14 - max(map(len, tails), default=0)))
