@@ -26,7 +26,6 @@ class Measured:
 
     said: str
     gain: float
-    complete: bool
     rollouts: int
 
 
@@ -38,8 +37,7 @@ def measured(path: Path) -> Measured:
     rollouts = sum(len(r.event.outcomes) for r in log.read() if isinstance(r.event, ev.RolloutsRecorded))
     gain = row.gain.gain if row.gain is not None else 0.0
     said = "the first pair" if row.gain is None else shown(row.gain.gain, row.gain.low, row.gain.high)
-    complete = row.evaluated.split == "test"
-    return Measured(said if complete else f"{said} §", gain, complete, rollouts)
+    return Measured(said if row.evaluated.split == "test" else f"{said} §", gain, rollouts)
 
 
 def shown(gain: float, low: float, high: float) -> str:
@@ -47,7 +45,7 @@ def shown(gain: float, low: float, high: float) -> str:
 
 
 def find(results: Path, domain: str, side: str, seed: int) -> Path:
-    """The newest code's run of this seed, unless only an older one came to its end."""
+    """The run of this seed: the newer one, where there are two."""
     newer, older = results / "sides" / f"{domain}-{side}-s{seed}", results / "embedded" / f"{domain}-{side}-{seed}"
     return next(p for path in (newer, older) if (p := path.with_name(path.name + ".jsonl.gz")).exists())
 
@@ -61,14 +59,13 @@ def main() -> None:
     print("| domain | seed | the probe: search minus training | it says | search alone | training alone | ahead |")
     print("|---|---|---|---|---|---|---|")
     fates: dict[str, Counter[str]] = {}
-    spent, paid, every = Counter[str](), Counter[str](), Counter[str]()
+    spent, paid = Counter[str](), Counter[str]()
     for probe in probes:
         domain, seed, verdict = probe["domain"], probe["seed"], probe["verdict"]
         harness, weights = (measured(find(results, domain, f"{side}-only", seed)) for side in ("harness", "weight"))
         ahead = "harness" if harness.gain > weights.gain else "weights"
         fate = "undecided" if verdict["side"] == "undecided" else "right" if verdict["side"] == ahead else "wrong"
         fates.setdefault(domain, Counter())[fate] += 1
-        every[domain] += 1
         spent[domain] += probe["rollouts"]
         paid[domain] += harness.rollouts + weights.rollouts
         difference = shown(*(verdict["difference"][key] for key in ("gain", "low", "high")))
@@ -77,7 +74,7 @@ def main() -> None:
     for domain, counted in fates.items():
         words = ", ".join(f"{counted[fate]} {fate}" for fate in ("right", "undecided", "wrong"))
         print(
-            f"- {domain}: {words} of {every[domain]}; the probes took {spent[domain]:,} rollouts, "
+            f"- {domain}: {words} of {counted.total()}; the probes took {spent[domain]:,} rollouts, "
             f"{100 * spent[domain] / paid[domain]:.1f} % of the {paid[domain]:,} of the runs"
         )
     print("- § on validation: the run did not come to its test")

@@ -24,7 +24,7 @@ def step(self: Trainer, rollouts: Sequence[Sequence[Sample]], seed: int, label: 
     return result
 
 
-Trainer.step = step  # type: ignore[method-assign]
+Trainer.step = step  # type: ignore[method-assign]  # the point of this program
 
 if __name__ == "__main__":
     main(sys.argv[1:])
