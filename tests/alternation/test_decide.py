@@ -1,11 +1,15 @@
 """The schedule as a hand-computed trace, on events alone: no model, no Git."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from whale.alternation import decide as d
 from whale.alternation import judging, units
@@ -402,15 +406,33 @@ def test_confirm_scores_winner_and_incoming_again_under_the_same_fresh_seeds() -
     }
 
 
-def test_racing_stops_a_candidate_between_blocks_and_never_ranks_it() -> None:
+@pytest.mark.parametrize("micro_batch", [1, 3, 128])
+def test_racing_stops_a_candidate_between_blocks_and_never_ranks_it(micro_batch: int) -> None:
     racing = {"acceptance": "racing", "acceptance_options": {"block": 1}}
-    machine = Machine(config(search=racing, schedule={"cycles": 1}, engine={"micro_batch": 1}), {"h0": 1.0})
+    engine = {"micro_batch": micro_batch}
+    machine = Machine(config(search=racing, schedule={"cycles": 1}, engine=engine), {"h0": 1.0})
     machine.run()
     stopped = [t for t in machine.trace if t.startswith("stop ")]
     assert len(stopped) == 4
     assert stopped[0] == "stop c1i1m1 3 saved"
     assert [c.id for c in machine.state.candidates.values() if c.scores] == ["h0"]
     assert not [b for b in machine.batches if b.startswith("c001/harness/c1i1m1/") and not b.endswith("b0000")]
+
+
+@given(st.integers(1, 40), st.integers(1, 50), st.integers(1, 20), st.integers(1, 3))
+def test_no_micro_batch_goes_past_a_look_and_each_task_is_scored_once(
+    tasks: int, micro_batch: int, block: int, samples: int
+) -> None:
+    racing = {"acceptance": "racing", "acceptance_options": {"block": block}, "rollouts_per_task": samples}
+    of_run = config(search=racing, engine={"micro_batch": micro_batch})
+    looks = judging.looks(of_run, tasks)
+    assert looks == list(range(block, tasks + 1, block))
+    unit = units.scoring_unit(of_run, tasks, 1, "h0", "w", looks=looks)
+    ends = list(accumulate(len(batch.episodes) for batch in unit.batches))
+    assert {look * samples for look in looks} <= set(ends)
+    assert all(0 < len(batch.episodes) <= micro_batch for batch in unit.batches)
+    scored = Counter(episode.task for batch in unit.batches for episode in batch.episodes)
+    assert scored == Counter(dict.fromkeys(range(tasks), samples))
 
 
 def test_a_stopped_tree_is_a_duplicate_when_it_is_proposed_again() -> None:

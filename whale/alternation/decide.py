@@ -340,16 +340,16 @@ def _weight_phase(state: State, config: Config) -> Command:
 
 
 def _scoring_unit(state: State, config: Config, candidate: str, replicate: int = 0) -> Unit:
-    races = judging.rule_of(config).look(state.splits["harness"]) > 0
+    n = state.splits["harness"]
     return units.scoring_unit(
-        config, state.splits["harness"], state.cycle, candidate, state.weights,
-        archive=state.archive_cycle, replicate=replicate, shuffled=races,
+        config, n, state.cycle, candidate, state.weights,
+        archive=state.archive_cycle, replicate=replicate, looks=judging.looks(config, n),
     )  # fmt: skip
 
 
 def _score(state: State, config: Config, candidate: str, iteration: int) -> Command:
     unit = _scoring_unit(state, config, candidate)
-    if judging.rule_of(config).look(state.splits["harness"]) > 0 and iteration and state.batches:
+    if iteration and state.batches:
         reason = judging.early_stop(state, config, unit)
         if reason is not None:
             paid = sum(len(batch.outcomes) for batch in state.batches.values())

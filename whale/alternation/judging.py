@@ -13,6 +13,17 @@ def rule_of(config: Config) -> AcceptanceRule:
     return acceptance_rule(config.search.acceptance, config.search.acceptance_options)
 
 
+def looks(config: Config, tasks: int) -> list[int]:
+    """The numbers of tasks, of so many, after which the rule looks at a scoring in progress; none for most rules."""
+    rule = rule_of(config)
+    found = []
+    last = rule.look(tasks)
+    while last > 0:
+        found.append(last)
+        last = rule.look(last - 1)
+    return found[::-1]
+
+
 def board_of(state: State, config: Config) -> Board:
     """The contenders of the open harness phase: fully scored under the current weights, not barred, not guarded."""
     coverage = state.splits["harness"] * config.search.rollouts_per_task

@@ -8,6 +8,7 @@ alone. A micro-batch is what is recorded, so nothing that was recorded is ever s
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from whale.config import Config
 from whale.domains.base import Split
@@ -63,19 +64,16 @@ def _cut(
     weights: str,
     episodes: Sequence[Episode],
     size: int,
+    ends: Sequence[int] = (),
 ) -> Unit:
+    """Micro-batches of at most `size` episodes, none of which goes past one of `ends`, given in order."""
+    bounds = sorted({0, len(episodes), *(end for end in ends if end < len(episodes))})
+    starts = [start for low, high in pairwise(bounds) for start in range(low, high, size)]
     return Unit(
         key,
         tuple(
-            MicroBatch(
-                f"{key}/b{index:04d}",
-                purpose,
-                split,
-                candidate,
-                weights,
-                tuple(episodes[start : start + size]),
-            )
-            for index, start in enumerate(range(0, len(episodes), size))
+            MicroBatch(f"{key}/b{index:04d}", purpose, split, candidate, weights, tuple(episodes[start:stop]))
+            for index, (start, stop) in enumerate(pairwise([*starts, len(episodes)]))
         ),
     )
 
@@ -121,18 +119,19 @@ def scoring_unit(
     *,
     archive: int = 0,
     replicate: int = 0,
-    shuffled: bool = False,
+    looks: Sequence[int] = (),
 ) -> Unit:
     """A candidate on all of D_harness; all of an archive meet the same tasks under the same seeds.
 
     `archive` is the cycle in which the archive began, if that is an earlier one. `replicate` > 0 is another
-    scoring, under fresh seeds. `shuffled`: in an order drawn for the archive, so that the first tasks of it
-    speak for all, however a domain orders its tasks.
+    scoring, under fresh seeds. `looks`: the numbers of tasks after which a rule may stop the scoring. No
+    micro-batch goes past one, and tasks come in an order drawn for the archive, so that the first of them speak
+    for all, however a domain orders its tasks.
     """
     began = archive or cycle
     scoring = ("score", began) if replicate == 0 else ("score", began, "replicate", replicate)
     order = list(range(n))
-    if shuffled:
+    if looks:
         order.sort(key=lambda task: derive_seed(config.seed, "order", began, task))
     episodes = [
         Episode(task, sample, derive_seed(config.seed, *scoring, task, sample))
@@ -140,7 +139,8 @@ def scoring_unit(
         for sample in range(config.search.rollouts_per_task)
     ]
     key = f"c{cycle:03d}/harness/{candidate}" + (f"/r{replicate}" if replicate else "")
-    return _cut(key, "score", "harness", candidate, weights, episodes, config.engine.micro_batch)
+    ends = [tasks * config.search.rollouts_per_task for tasks in looks]
+    return _cut(key, "score", "harness", candidate, weights, episodes, config.engine.micro_batch, ends)
 
 
 def smoke_unit(config: Config, n: int, candidate: str, weights: str) -> Unit:
