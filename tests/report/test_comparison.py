@@ -1,11 +1,14 @@
 """The figures of a report against logs whose figures were computed by hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.report.made import MadeLog, outcome, two_cycles
+from whale.config import config_from, to_builtins
 from whale.errors import UsageError
 from whale.events import types as ev
 from whale.report.compare.layout import MARKS, Figure
@@ -13,6 +16,7 @@ from whale.report.compare.records import RunRecord
 from whale.report.compare.report import TABLES, tables
 from whale.report.compare.sources import find
 from whale.report.compare.systems import Grouped, group, label
+from whale.report.compare.telling import telling
 
 LOGS = Path(__file__).parents[2] / "docs" / "results" / "embedded"
 
@@ -182,6 +186,37 @@ def test_configs_that_differ_in_the_seed_alone_are_one_system_and_others_say_in_
         (f"{WHALE}, weights.learning_rate=1e-05", 2),
         (f"{WHALE}, weights.learning_rate=3e-05", 1),
     ]
+
+
+def test_what_bears_on_no_result_tells_no_systems_apart() -> None:
+    def made(seed: int, **tables: dict[str, object]) -> RunRecord:
+        return two_cycles(seed, (0,), (0,), (1,), **tables).record(f"{seed}")
+
+    alike = [
+        made(1, weights={"rollouts_per_prompt": 2, "checkpoint_every": 8, "micro_batch_tokens": 64}),
+        made(2, weights={"rollouts_per_prompt": 2, "checkpoint_every": 100, "micro_batch_tokens": 4096}),
+    ]
+    older = made(3, weights={"rollouts_per_prompt": 2})
+    config = dict(older.config)
+    for table, key in (("weights", "method"), ("schedule", "tasks_patience")):
+        # A key that came later: its default is what the run did.
+        config[table] = {name: value for name, value in config[table].items() if name != key}
+    older = replace(older, state=msgspec.structs.replace(older.state, config=config))
+    (system,) = group([*alike, older]).systems
+    assert (system.name, len(system.runs)) == (WHALE, 3)
+
+
+def test_a_side_that_a_schedule_leaves_out_tells_nothing() -> None:
+    def of(kind: str, **tables: Mapping[str, object]) -> dict[str, object]:
+        return telling(to_builtins(config_from({"schedule": {"kind": kind}, **tables}, "test")))
+
+    assert of("harness-only") == of("harness-only", weights={"batch": 7})
+    assert of("weight-only") == of("weight-only", search={"candidates": 7})
+    for table in ({"weights": {"batch": 7}}, {"search": {"candidates": 7}}):
+        assert of("fixed") != of("fixed", **table)
+    assert of("fixed", schedule={"kind": "fixed", "epochs": 0.4}) == of(
+        "fixed", schedule={"kind": "fixed", "epochs": "0.4", "weight_cycles": 3}
+    )
 
 
 def test_a_log_that_is_found_twice_counts_once_and_another_run_of_the_same_seed_is_named() -> None:

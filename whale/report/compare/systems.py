@@ -1,4 +1,4 @@
-"""Which runs are seeds of the same system: those whose configs differ in nothing but the seed and the machine."""
+"""Which runs are seeds of the same system: those whose configs differ in nothing that tells them apart but the seed."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whale.alternation.movable import MOVABLE
 from whale.report.compare.records import RunRecord
-
-_NOT_THE_SYSTEM = ("seed", *MOVABLE)
+from whale.report.compare.telling import telling
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +70,6 @@ def group(records: Sequence[RunRecord], names: Mapping[str, str] | None = None) 
     return Grouped(tuple(systems), tuple(notes))
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A config with dotted keys."""
-    result: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            result |= flat(value, f"{prefix}{key}.")
-        else:
-            result[prefix + key] = value
-    return result
-
-
 def label(config: Mapping[str, Any]) -> str:
     """A system's name in the paper's terms: weight-only, whale (0.6, 6), ...; with its weight method, unless RSFT."""
     method = str(config.get("weights", {}).get("method", "rsft"))
@@ -108,8 +95,7 @@ def _rank(config: Mapping[str, Any]) -> int:
 
 
 def _system_key(config: Mapping[str, Any]) -> str:
-    own = {key: value for key, value in flat(config).items() if key not in _NOT_THE_SYSTEM}
-    return json.dumps(own, sort_keys=True, default=str)
+    return json.dumps(telling(config), sort_keys=True, default=str)
 
 
 def _domain_key(record: RunRecord) -> str:
@@ -136,11 +122,11 @@ def _labels(firsts: Mapping[tuple[str, str], RunRecord], names: Mapping[str, str
 
 def _distinction(record: RunRecord, twins: Sequence[RunRecord]) -> str:
     """The keys in which this system differs from others of the same label."""
-    configs = [flat(twin.config) for twin in twins]
-    mine = flat(record.config)
+    configs = [telling(twin.config) for twin in twins]
+    mine = telling(record.config)
     differing = sorted(
         key
-        for key in {key for config in configs for key in config} - set(_NOT_THE_SYSTEM)
+        for key in {key for config in configs for key in config}
         if len({repr(config.get(key)) for config in configs}) > 1
     )
     return "".join(f", {key}={mine.get(key)}" for key in differing)
