@@ -1,5 +1,6 @@
 """The figures of a report against logs whose figures were computed by hand."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +71,23 @@ def test_what_was_paid_leaves_evaluations_out(grouped: Grouped) -> None:
 def test_systems_are_compared_on_the_seeds_that_both_have(grouped: Grouped) -> None:
     against = figure(grouped, "paired", WHALE, "difference", against="weight-only")
     assert (against.value, against.seeds, against.tasks) == (0.25, 1, 4)
+
+
+def test_all_systems_can_be_paired_with_one_alone() -> None:
+    three = group(
+        [
+            both_sides(1, (1, 0, 0, 0), (1, 1, 0, 0), (1, 1, 1, 1)),
+            weights_only(1, (1, 0, 0, 0), (1, 0, 0, 0), (1, 1, 1, 0)),
+            two_cycles(1, (1, 0, 0, 0), (0,) * 4, (0,) * 4, schedule={"kind": "stagewise"}).record("stages"),
+        ]
+    )
+    (every,) = tables(three, ["paired"])
+    assert len(every.rows) == 3
+    (whole,) = tables(three, ["paired"], WHALE)
+    differences = {f.system: (f.against, f.value) for f in whole.figures if f.quantity == "difference"}
+    assert differences == {"weight-only": (WHALE, -0.25), "stagewise": (WHALE, -0.75)}
+    with pytest.raises(UsageError, match=re.escape(f"--against whale: there are weight-only; stagewise; {WHALE}")):
+        tables(three, None, "whale")
 
 
 def test_a_curve_has_what_was_paid_before_each_evaluation(grouped: Grouped) -> None:
@@ -227,6 +245,13 @@ def test_a_log_that_is_found_twice_counts_once_and_another_run_of_the_same_seed_
     again = group([one.record("a"), two_cycles(1, (0,), (1,), (1,)).record("c")])
     assert len(again.systems[0].runs) == 1
     assert "c: a has the same config and seed" in again.notes[0]
+    cut = MadeLog(1, name="cut")
+    cut.evaluate(0, "validation", (0,))
+    whole = two_cycles(1, (0,), (0,), (1,))
+    for records in ([cut.record("cut"), whole.record("whole")], [whole.record("whole"), cut.record("cut")]):
+        found = group(records)
+        assert [run.source for run in found.systems[0].runs] == ["whole"]
+        assert "cut: whole has the same config and seed" in found.notes[0]
 
 
 @pytest.mark.parametrize(

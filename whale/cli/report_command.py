@@ -11,7 +11,13 @@ FORMATS = ("text", "markdown", "html", "csv")
 
 
 def report(
-    words: Sequence[str], form: str, output: Path | None, json: bool, only: list[str] | None, runs: Path | None
+    words: Sequence[str],
+    form: str,
+    output: Path | None,
+    json: bool,
+    only: list[str] | None,
+    against: str | None,
+    runs: Path | None,
 ) -> None:
     """Print the tables, or write them to a file."""
     if form not in FORMATS:
@@ -24,7 +30,7 @@ def report(
 
     found = find(words, runs)
     grouped = group(found.records, found.names)
-    made = tables(grouped, only)
+    made = tables(grouped, only, against)
     notes = (*grouped.notes, *(f"{path}: nothing is recorded yet" for path in found.empty))
     from whale.report.compare import render
 

@@ -21,6 +21,12 @@ def report(
     table: Annotated[
         list[str] | None, typer.Option("--table", help="Only this table, such as success; may be given again.")
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against", metavar="SYSTEM", help="Pair all systems with this one alone, by its name in the tables."
+        ),
+    ] = None,
     where: Annotated[
         Path | None, typer.Option("--runs", metavar="DIR", help="Where an experiment's runs lie; default: ./runs/NAME.")
     ] = None,
@@ -29,7 +35,7 @@ def report(
     """Compare runs: success by system with intervals, paired differences, learning curves, what a level costs."""
     from whale.cli import report_command
 
-    report_command.report(runs, form, output, json, table, where)
+    report_command.report(runs, form, output, json, table, against, where)
 
 
 @commands.command(rich_help_panel="See")

@@ -1,6 +1,7 @@
 """All tables of a comparison, in the order in which they are read."""
 
 from collections.abc import Callable
+from functools import partial
 
 from whale.errors import UsageError
 from whale.report.compare.capability import capability_table
@@ -21,14 +22,18 @@ TABLES: dict[str, Callable[[Grouped], Table]] = {
 }
 
 
-def tables(grouped: Grouped, only: list[str] | None = None) -> list[Table]:
-    """The tables that have a row; or those that are named, in that order.
+def tables(grouped: Grouped, only: list[str] | None = None, against: str | None = None) -> list[Table]:
+    """The tables that have a row; or those that are named, in that order; paired with the system `against` alone.
 
     Raises:
-        UsageError: a name is not a table's.
+        UsageError: a name is not a table's, or not a system's.
     """
+    names = list(dict.fromkeys(system.name for system in grouped.systems))
+    if against is not None and against not in names:
+        raise UsageError(f"--against {against}: there are {'; '.join(names)}")
+    by_name = TABLES | {"paired": partial(paired_table, against=against)}
     for name in only or ():
         if name not in TABLES:
             raise UsageError(f"--table {name}: there are {', '.join(TABLES)}")
-    made = [TABLES[name](grouped) for name in (only or TABLES)]
+    made = [by_name[name](grouped) for name in (only or TABLES)]
     return made if only else [table for table in made if table.rows]

@@ -1,7 +1,7 @@
 """How well each system does: its success, its gain, each of its runs, and one system against another."""
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, product
 from statistics import fmean
 from typing import Any
 
@@ -79,11 +79,13 @@ def _figure(
     )  # fmt: skip
 
 
-def paired_table(grouped: Grouped) -> Table:
-    """Each system against each other one, on the test tasks and seeds that both have."""
+def paired_table(grouped: Grouped, against: str | None = None) -> Table:
+    """Each system against each other one, or all against the one named `against`, on the tasks and seeds of both."""
     rows, figures = [], []
     for domain, systems in grouped.by_domain().items():
-        for one, other in combinations(systems, 2):
+        named = [system for system in systems if system.name == against]
+        others = [system for system in systems if system.name != against]
+        for one, other in combinations(systems, 2) if against is None else product(named, others):
             split = "test" if split_of(one.runs) == split_of(other.runs) == "test" else "validation"
             by_seed = {run.seed: run for run in one.runs if run.chosen(split)}
             both = [(by_seed[run.seed], run) for run in other.runs if run.seed in by_seed and run.chosen(split)]

@@ -51,10 +51,12 @@ def group(records: Sequence[RunRecord], names: Mapping[str, str] | None = None) 
             continue  # the same log, found twice
         heads.add(record.head)
         key = (_domain_key(record), _system_key(record.config), record.seed)
-        if key in seen:
-            notes.append(f"{record.source}: {seen[key].source} has the same config and seed; only that one is counted")
-        else:
-            seen[key] = record
+        before = seen.setdefault(key, record)
+        if before is not record:
+            # The one that came to its end, else the first: never the one with the better figure.
+            kept, other = (record, before) if record.complete and not before.complete else (before, record)
+            seen[key] = kept
+            notes.append(f"{other.source}: {kept.source} has the same config and seed; only that one is counted")
     runs: dict[tuple[str, str], list[RunRecord]] = {}
     for (domain, system, _), record in sorted(seen.items(), key=lambda item: item[0][2]):
         runs.setdefault((domain, system), []).append(record)
