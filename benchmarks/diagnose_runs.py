@@ -60,10 +60,12 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     fates: dict[str, Counter[str]] = {}
     spent, paid = Counter[str](), Counter[str]()
+    unread = False
     for probe in probes:
         domain, seed, verdict = probe["domain"], probe["seed"], probe["verdict"]
         harness, weights = (measured(find(results, domain, f"{side}-only", seed)) for side in ("harness", "weight"))
         ahead = "harness" if harness.gain > weights.gain else "weights"
+        unread = unread or "§" in harness.said + weights.said
         fate = "undecided" if verdict["side"] == "undecided" else "right" if verdict["side"] == ahead else "wrong"
         fates.setdefault(domain, Counter())[fate] += 1
         spent[domain] += probe["rollouts"]
@@ -77,7 +79,8 @@ def main() -> None:
             f"- {domain}: {words} of {counted.total()}; the probes took {spent[domain]:,} rollouts, "
             f"{100 * spent[domain] / paid[domain]:.1f} % of the {paid[domain]:,} of the runs"
         )
-    print("- § on validation: the run did not come to its test")
+    if unread:
+        print("- § on validation: the run did not come to its test")
 
 
 if __name__ == "__main__":

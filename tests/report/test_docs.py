@@ -10,36 +10,33 @@ from whale.events import MemoryLog
 from whale.events.transfer import read_file
 from whale.experiment.budget import check_matched
 from whale.experiment.grid import load_experiment
-from whale.report.compare.render import as_markdown
-from whale.report.compare.report import TABLES, tables
-from whale.report.compare.sources import find
-from whale.report.compare.systems import group
+from whale.report.compare.report import TABLES
 from whale.report.results import pair_rows, read_results
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_tables_of_the_results_page_are_what_the_published_logs_give() -> None:
+def test_each_table_is_what_the_command_above_it_prints() -> None:
+    command = [sys.executable, "benchmarks/pages.py", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    grouped = group(find([str(ROOT / "docs" / "results" / "embedded")]).records)
-    for name in ("success", "paired", "runs"):
-        text = as_markdown(tables(grouped, [name])).rstrip("\n")
-        assert text in page, f"run the command on the page again: the {name} table is another one"
+    assert page.count("<!-- output -->") == page.count("<!-- end -->") > 10
+    assert not re.findall(r"<!-- output -->\s*<!-- end -->", page)
 
 
-def test_the_table_of_what_seeds_can_show_is_what_its_command_prints() -> None:
+def test_every_published_log_is_whole_and_they_stay_small() -> None:
+    logs = sorted((ROOT / "docs" / "results").rglob("*.jsonl.gz"))
+    assert len(logs) > 100
+    assert sum(path.stat().st_size for path in logs) < 12e6
+    for path in logs:
+        head = MemoryLog().restore(read_file(path))  # refuses a byte that is not what was hashed
+        assert head.position > 50, path
+
+
+def test_the_table_of_the_ablation_is_what_its_logs_give() -> None:
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    command = [sys.executable, "benchmarks/power.py", "docs/results/embedded"]
-    table = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert table.count("\n") > 10
-    assert table.rstrip("\n") in page
-
-
-def test_the_tables_of_searches_and_of_the_ablation_are_what_their_logs_give() -> None:
-    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    searches = ROOT / "docs" / "results" / "search"
-    assert as_markdown(tables(group(find([str(searches)]).records), ["runs"])).rstrip("\n") in page
-    logs = {"none": searches / "searchqa-search-6.jsonl.gz"}
+    logs = {"none": ROOT / "docs" / "results" / "search" / "searchqa-search-6.jsonl.gz"}
     for path in (ROOT / "docs" / "results" / "ablation").iterdir():
         logs[path.name.split("-")[2]] = path
     for left_out, path in logs.items():
@@ -49,15 +46,6 @@ def test_the_tables_of_searches_and_of_the_ablation_are_what_their_logs_give() -
         assert gain is not None
         row = f"| {left_out} | {100 * gain.gain:+.1f} [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}] |"
         assert row in page
-
-
-def test_the_tables_of_each_side_alone_and_of_the_probes_are_what_their_logs_give() -> None:
-    sides = as_markdown(tables(group(find([str(ROOT / "docs" / "results" / "sides")]).records), ["runs"]))
-    assert sides.rstrip("\n") in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    command = [sys.executable, "benchmarks/diagnose_runs.py"]
-    probes = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert probes.count("\n") > 10
-    assert probes.rstrip("\n") in (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
 def test_each_test_that_the_schedules_page_names_exists() -> None:
@@ -95,11 +83,12 @@ def test_the_example_compares_all_systems_at_equal_budgets() -> None:
 
 
 def test_the_experiments_of_the_paper_at_small_scale_can_be_run() -> None:
-    systems, schedules, acceptance = (
+    systems, schedules, acceptance, sides, explanations = (
         load_experiment(ROOT / "examples" / "paper-small" / f"{name}.toml")
-        for name in ("systems", "schedules", "acceptance")
+        for name in ("systems", "schedules", "acceptance", "sides", "explanations")
     )
-    for experiment in (systems, acceptance):
+    assert {cell.config.weights.learning_rate for cell in explanations.cells} == {3e-5, 1e-4}
+    for experiment in (systems, acceptance, sides):
         check_matched(experiment)
     assert {(cell.domain, cell.system) for cell in systems.cells} == {
         (domain, system)
