@@ -75,6 +75,17 @@ def test_a_quota_takes_caches_first_and_optimiser_states_only_with_consent(run: 
     whale_here("export", "toy", "--cycle", "1", "-o", "pair")
 
 
+def test_without_a_quota_consent_alone_takes_all_older_optimiser_states_and_no_cache(
+    run: Path, whale_here: WhaleProcess
+) -> None:
+    whale_here("events", "rebuild", "toy", "--quiet")
+    whale_here("gc", "toy", "--drop-optimizers")
+    assert (run / "views.db").exists()
+    there = [path.is_file() for path in sorted((run / "checkpoints").glob("*/optimizer.safetensors"))]
+    assert there == [True]
+    whale_here("replay", "toy", "--quiet")
+
+
 def test_a_fork_does_not_begin_where_training_could_not_go_on(run: Path, whale_here: WhaleProcess) -> None:
     log = RunFolder(run).open_log(readonly=True)
     ended = [r for r in log.read() if isinstance(r.event, ev.PhaseEnded)]

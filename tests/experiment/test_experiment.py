@@ -8,17 +8,18 @@ import pytest
 import tomli_w
 
 from tests.runs import WhaleProcess, toy_settings
+from whale.alternation.retention import OPTIMIZER
 from whale.alternation.run_folder import RunFolder
 from whale.events import types as ev
 
 ACTING = Path(__file__).parent / "acting.py"
 
 
-def write_grid(tmp_path: Path, model: Path, **acts: str) -> str:
+def write_grid(tmp_path: Path, model: Path, cycles: int = 1, **acts: str) -> str:
     """A grid file: a system for each act."""
     base = toy_settings(model) | {"domain": f"{ACTING}:create"}
     del base["seed"]
-    base["schedule"] = {"cycles": 1, "epochs": "0.5", "iterations": 1}
+    base["schedule"] = {"cycles": cycles, "epochs": "0.5", "iterations": 1}
     systems = {name: {"domain_options": {"act": act, "marker": str(tmp_path / name)}} for name, act in acts.items()}
     grid: dict[str, Any] = {"seeds": [5], "matched": False, "base": base, "systems": systems}
     path = tmp_path / "grid.toml"
@@ -74,6 +75,24 @@ def test_a_stopped_experiment_leaves_no_process_behind_and_goes_on(
     assert "acting-stopped-s5: goes on" in second.stderr
     log = (runs / "acting-stopped-s5.log").read_text()
     assert "stopped at a safe point" in log
+
+
+def test_a_part_of_the_grid_can_be_carried_out_and_keeps_only_what_it_needs(
+    tmp_path: Path, toy_model: Path, whale: WhaleProcess
+) -> None:
+    grid = write_grid(tmp_path, toy_model, cycles=2, first="", second="", third="")
+    runs = tmp_path / "runs" / "grid"
+    done = whale("experiment", grid, "--only", "*-first-*", "--only", "*-sec?nd-s5", "--gc", "--json")
+    assert [cell["run"] for cell in json.loads(done.stdout)["cells"]] == ["acting-first-s5", "acting-second-s5"]
+    assert not (runs / "acting-third-s5").exists()
+    for name in ("acting-first-s5", "acting-second-s5"):
+        assert_whole(runs / name)
+        ends = sorted((runs / name / "checkpoints").glob("[!.]*"))
+        assert len(ends) == 2, "each phase's end stays, as the pairs need it"
+        assert [(end / OPTIMIZER).exists() for end in ends] == [False, True]
+    none = whale("experiment", grid, "--only", "*-frist-*", check=False)
+    assert none.returncode == 2
+    assert "--only *-frist-*: matches none of" in none.stderr
 
 
 def test_a_run_of_the_same_name_with_another_config_is_a_conflict_and_nothing_starts(

@@ -60,13 +60,15 @@ def collection(
     """Decide what goes. `named` are all artifacts that the log names; the caller holds the run's lease.
 
     What nothing needs always goes. Caches go while the folder is larger than `keep_bytes`, and then, with
-    `drop_optimizers`, the optimiser's states of older phase ends, the oldest first.
+    `drop_optimizers`, the optimiser's states of older phase ends, the oldest first: all, where there is no quota.
     """
     before = size(folder.path)
     goes = [*_left_over(folder), *_unnamed(folder, set(named), time.time() if now is None else now)]
     goes += _old_checkpoints(folder, state)
     spare = _optimizers(folder, state)
-    if keep_bytes is not None:
+    if keep_bytes is None:
+        goes += spare if drop_optimizers else []
+    else:
         for item in [*_caches(folder), *(spare if drop_optimizers else [])]:
             if before - sum(gone.bytes for gone in goes) > keep_bytes:
                 goes.append(item)

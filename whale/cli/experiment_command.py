@@ -14,13 +14,23 @@ from whale.errors import ConflictError, Interrupted, UsageError, WhaleError
 from whale.experiment.budget import Planned, check_matched, planned
 from whale.experiment.cells import CellView, look
 from whale.experiment.children import Children, Ended
-from whale.experiment.grid import Experiment, load_experiment
+from whale.experiment.grid import Experiment, load_experiment, some_of
 
 
-def experiment(config: Path, runs: Path | None, jobs: int, dry_run: bool, json: bool, quiet: bool) -> None:
-    """Check the whole grid, then carry out what is not done yet."""
+def experiment(
+    config: Path,
+    runs: Path | None,
+    jobs: int,
+    only: Sequence[str],
+    collect: bool,
+    dry_run: bool,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Check the whole grid, then carry out what is not done yet, or of it the runs whose names match `only`."""
     grid = load_experiment(config)
     check_matched(grid)
+    grid = some_of(grid, only) if only else grid
     plans = _try(grid)
     folder = runs or runs_folder() / grid.name
     if (folder / "whale.toml").exists():
@@ -40,10 +50,11 @@ def experiment(config: Path, runs: Path | None, jobs: int, dry_run: bool, json: 
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WhaleError(f"{folder}: cannot be made: {error.strerror or error}") from error
-    children = Children(folder, jobs, tell)
+    children = Children(folder, jobs, tell, collect)
     ended = asyncio.run(children.carry_out(left))
     _print_end(grid, folder, look(grid, folder), ended, json)
-    again = f"`whale experiment {config}{_where(grid, folder)}` goes on"
+    part = "".join(f" --only {shlex.quote(pattern)}" for pattern in only)
+    again = f"`whale experiment {config}{_where(grid, folder)}{part}` goes on"
     if children.stops:
         raise Interrupted(f"{grid.name}: stopped; nothing that was recorded is lost: {again}")
     failed = [one.view.cell.name for one in ended if one.failure]

@@ -40,7 +40,7 @@ def gc(run: str, keep_bytes: str | None, drop_optimizers: bool, dry_run: bool, j
         spare = sum(item.bytes for item in found.could)
         if spare:
             print_text(
-                f"--keep-bytes with --drop-optimizers could free {shown(spare)} more: {len(found.could)} optimiser "
+                f"--drop-optimizers could free {shown(spare)} more: {len(found.could)} optimiser "
                 "states of older phase ends, without which a fork from there cannot train on"
             )
     if quota is not None and found.after > quota:

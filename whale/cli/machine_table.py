@@ -28,7 +28,7 @@ def gc(
         str | None, typer.Option("--keep-bytes", metavar="N", help="A quota for the run's folder, such as 20G.")
     ] = None,
     drop_optimizers: Annotated[
-        bool, typer.Option("--drop-optimizers", help="For the quota: forks from older phase ends cannot train on.")
+        bool, typer.Option("--drop-optimizers", help="Forks from older phase ends cannot train on.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
     json: Json = False,

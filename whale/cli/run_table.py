@@ -41,6 +41,11 @@ def experiment(
         Path | None, typer.Option("--runs", metavar="DIR", help="Where its runs lie; default: ./runs/NAME.")
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs at a time.")] = 1,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="PATTERN", help="Only runs of such names: '*-adaptive-*'; may be given again."),
+    ] = None,
+    gc: Annotated[bool, typer.Option("--gc", help="Once a run is done: `whale gc RUN --drop-optimizers`.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what there is to do, and start nothing.")] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -48,7 +53,7 @@ def experiment(
     """Carry out a grid of runs, systems × domains × seeds; the same command goes on with one that was stopped."""
     from whale.cli import experiment_command
 
-    experiment_command.experiment(config, runs, jobs, dry_run, json, quiet)
+    experiment_command.experiment(config, runs, jobs, only or (), gc, dry_run, json, quiet)
 
 
 @commands.command(rich_help_panel="Run")

@@ -38,10 +38,12 @@ class Ended:
 class Children:
     """The processes of one experiment. A first stop lets them reach a safe point, a second one does not wait."""
 
-    def __init__(self, runs: Path, jobs: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, runs: Path, jobs: int, tell: Callable[[str], None], collect: bool = False) -> None:
+        """`collect`: each run that is done is followed by `whale gc --drop-optimizers`."""
         self.runs = runs
         self.jobs = jobs
         self.tell = tell
+        self.collect = collect
         self.stops = 0
         self._stopping = asyncio.Event()
         self._alive: set[asyncio.subprocess.Process] = set()
@@ -87,8 +89,14 @@ class Children:
                 return Ended(now)
             begun = now.standing != "to do"
             self.tell(f"{name}: {'goes on' if begun else 'starts'}, its output is in {log}")
-            code = await self._child(view, log, begun)
+            if begun:
+                code = await self._child(["resume", name], log)
+            else:
+                config = tomli_w.dumps(to_builtins(view.cell.config)).encode()
+                code = await self._child(["run", "/dev/stdin", "--name", name], log, config)
             now = look_at(view.cell, self.runs)
+            if self.collect and now.standing == "done" and await self._child(["gc", name, "--drop-optimizers"], log):
+                self.tell(f"{name}: `whale gc` failed: {last_words(log)}")  # its results are none the worse
         except WhaleError as error:
             self.tell(f"{name}: FAILED: {error}")
             return Ended(view, str(error))
@@ -113,9 +121,7 @@ class Children:
                 await asyncio.wait_for(self._stopping.wait(), _ANOTHER_RUNNER)
         return not self._stopping.is_set()
 
-    async def _child(self, view: CellView, log: Path, begun: bool) -> int:
-        words = ["resume", view.cell.name] if begun else ["run", "/dev/stdin", "--name", view.cell.name]
-        config = b"" if begun else tomli_w.dumps(to_builtins(view.cell.config)).encode()
+    async def _child(self, words: Sequence[str], log: Path, given: bytes = b"") -> int:
         parent = os.getpid()
 
         def die_with_the_experiment() -> None:
@@ -136,7 +142,7 @@ class Children:
         if self._stopping.is_set():  # it was asked for while the child started
             child.terminate()
         try:
-            await child.communicate(config)
+            await child.communicate(given)
         finally:
             self._alive.discard(child)
         assert child.returncode is not None

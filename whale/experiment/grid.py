@@ -17,10 +17,11 @@ system in this domain, and its seed, in this order.
 """
 
 import difflib
+import fnmatch
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,20 @@ def load_experiment(path: Path) -> Experiment:
                 cells.append(Cell(system, domain, seed, config_from(table, where)))
     _distinct(cells, path)
     return Experiment(name, path, matched, tuple(cells))
+
+
+def some_of(experiment: Experiment, patterns: Sequence[str]) -> Experiment:
+    """The experiment's runs whose names match one of these patterns (`*`, `?`, `[...]`).
+
+    Raises:
+        UsageError: a pattern matches none.
+    """
+    names = [cell.name for cell in experiment.cells]
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
+            raise UsageError(f"--only {pattern}: matches none of {experiment.path}'s runs: {', '.join(names)}")
+    chosen = tuple(cell for cell in experiment.cells if any(fnmatch.fnmatchcase(cell.name, p) for p in patterns))
+    return replace(experiment, cells=chosen)
 
 
 def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
