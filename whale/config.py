@@ -302,6 +302,8 @@ def load_config(path: Path, overrides: list[str] | None = None) -> Config:
         raise UsageError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
+    if "systems" in raw:
+        raise UsageError(f"{path}: is an experiment's file, of many runs: `whale experiment {path} --dry-run` plans it")
     return config_from(apply_overrides(raw, overrides or []), source=str(path))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from whale.config import config_from
+from whale.config import config_from, load_config
 from whale.errors import UsageError
 from whale.experiment.budget import Budget, budget_of, check_matched, planned
 from whale.experiment.grid import Experiment, load_experiment
@@ -35,6 +35,12 @@ def test_each_system_meets_each_domain_and_seed_once_and_seeds_come_one_after_th
         "math-one-s2", "math-both-s2", "searchqa-one-s2", "searchqa-both-s2",
     ]  # fmt: skip
     assert grid.name == "grid"
+
+
+def test_a_grid_that_is_taken_for_a_run_is_told_what_it_is(tmp_path: Path) -> None:
+    path = load(tmp_path, systems=TWO).path
+    with pytest.raises(UsageError, match="is an experiment's file, of many runs: `whale experiment"):
+        load_config(path)
 
 
 def test_a_cell_is_the_base_with_its_domain_its_system_its_own_exception_and_its_seed(tmp_path: Path) -> None:
