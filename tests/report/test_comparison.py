@@ -1,8 +1,10 @@
 """The figures of a report against logs whose figures were computed by hand."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -71,6 +73,19 @@ def test_what_was_paid_leaves_evaluations_out(grouped: Grouped) -> None:
 def test_systems_are_compared_on_the_seeds_that_both_have(grouped: Grouped) -> None:
     against = figure(grouped, "paired", WHALE, "difference", against="weight-only")
     assert (against.value, against.seeds, against.tasks) == (0.25, 1, 4)
+
+
+def test_a_run_has_the_minutes_from_its_first_event_to_its_last(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    two_cycles(1, (1, 0, 0, 0), (0,) * 4, (1,) * 4).export(path)
+    (record,) = find([str(path)]).records
+    (table,) = tables(group([record]), ["runs"])
+    times = [datetime.fromisoformat(json.loads(line)["at"]) for line in path.read_text().splitlines()]
+    (minutes,) = [figure.value for figure in table.figures if figure.quantity == "minutes"]
+    assert minutes == (times[-1] - times[0]).total_seconds() / 60
+    assert dict(zip(table.columns, table.rows[0], strict=True))["minutes"] == f"{minutes:.1f}"
+    early = replace(record, seconds=90.0)
+    assert tables(group([early]), ["runs"])[0].rows[0][9] == "1.5"
 
 
 def test_all_systems_can_be_paired_with_one_alone() -> None:

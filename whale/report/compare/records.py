@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ class RunRecord:
     searches: int
     """Harness phases that came to a decision, and in how many a candidate was accepted."""
     accepted: int
+    seconds: float
+    """From its first event to its last, whatever it waited for in between."""
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -105,9 +108,11 @@ def read_record(log: EventLog, source: str) -> RunRecord:
     paid: dict[int, int] = {}
     phases: list[Phase] = []
     questions, iterations, searches, accepted, head = 0.0, 0, 0, 0, ""
+    first = last = ""
     for recorded in log.read():
         state = reduce(state, recorded)
         head = recorded.hash
+        first, last = first or recorded.at, recorded.at
         match recorded.event:
             case ev.RolloutsRecorded(purpose="evaluate") as event:
                 pair = (event.batch.split("/")[2], state.candidates[event.candidate].tree, event.weights)
@@ -131,4 +136,6 @@ def read_record(log: EventLog, source: str) -> RunRecord:
                 paid.setdefault(event.cycle, method_rollouts(state))
     points = [Point(e, tuple(outcomes[e.split, e.tree, e.weights]), paid[e.cycle]) for e in evaluated]
     name = state.name or Path(source).name
-    return RunRecord(name, source, head, state, tuple(points), tuple(phases), searches, accepted)
+    # Clocks go backwards.
+    seconds = max(0.0, (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()) if first else 0.0
+    return RunRecord(name, source, head, state, tuple(points), tuple(phases), searches, accepted, seconds)

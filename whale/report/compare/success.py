@@ -119,44 +119,52 @@ def paired_table(grouped: Grouped, against: str | None = None) -> Table:
 
 def runs_table(grouped: Grouped) -> Table:
     """Each run."""
-    rows, figures = [], []
-    for system in grouped.systems:
-        for run in system.runs:
-            split = split_of([run])
-            state = run.state
-            point, start = run.chosen(split), run.first(split)
-            where = "complete" if run.complete else f"not complete, in cycle {state.cycle}"
-            searched = f"{run.accepted} of {run.searches}" if run.searches else ""
-            name = marked(system.name, [run])
-            if point is None:
-                rows.append(
-                    (system.domain, name, str(run.seed), "", "", "", "", "", whole(run.rollouts), searched, where)
-                )
-                continue
-            found = estimate([point.outcomes])
-            gain = paired_within([run], split) if point.evaluated.cycle else None
-            before = estimate([start.outcomes]) if start else None
-            rows.append(
-                (
-                    system.domain, name, str(run.seed), split, f"{100 * before.value:.1f}" if before else "",
-                    rate(found), points(gain) or "the first pair", str(len(point.outcomes)), whole(run.rollouts),
-                    searched,
-                    f"{where}, pair of cycle {point.evaluated.cycle}",
-                )
-            )  # fmt: skip
-            more: Any = provenance([run])
-            for quantity, value in (("first", before), ("success", found), ("gain", gain)):
-                if value is not None:
-                    figures.append(
-                        Figure(
-                            "runs", system.domain, system.name, quantity, value.value, seed=run.seed, split=split,
-                            cycle=point.evaluated.cycle, low=value.low, high=value.high, seeds=1, tasks=value.tasks,
-                            rollouts=run.rollouts, **more,
-                        )
-                    )  # fmt: skip
+    made = [_run(system, run) for system in grouped.systems for run in system.runs]
+    rows = [row for row, _ in made]
     columns = (
         "domain", "system", "seed", "split", "(θ0, h0), %", "selected pair, %", "gain, points", "n", "rollouts",
-        "accepted", "run",
+        "minutes", "accepted", "run",
     )  # fmt: skip
-    notes = ("95 % intervals over tasks; the gain is paired: same tasks, same sampling seeds", *legend(rows))
-    return Table("runs", "Each run", columns, tuple(rows), notes, tuple(figures))
+    notes = (
+        "95 % intervals over tasks; the gain is paired: same tasks, same sampling seeds",
+        "minutes: from a run's first event to its last, beside whatever else its machine did",
+        *legend(rows),
+    )
+    return Table("runs", "Each run", columns, tuple(rows), notes, tuple(f for _, figures in made for f in figures))
+
+
+def _run(system: System, run: RunRecord) -> tuple[tuple[str, ...], list[Figure]]:
+    split = split_of([run])
+    point, start = run.chosen(split), run.first(split)
+    found = estimate([point.outcomes]) if point else None
+    gain = paired_within([run], split) if point and point.evaluated.cycle else None
+    before = estimate([start.outcomes]) if point and start else None
+    where = "complete" if run.complete else f"not complete, in cycle {run.state.cycle}"
+    row = (
+        system.domain,
+        marked(system.name, [run]),
+        str(run.seed),
+        split if point else "",
+        f"{100 * before.value:.1f}" if before else "",
+        rate(found) if found else "",
+        (points(gain) or "the first pair") if point else "",
+        str(len(point.outcomes)) if point else "",
+        whole(run.rollouts),
+        f"{run.seconds / 60:.1f}",
+        f"{run.accepted} of {run.searches}" if run.searches else "",
+        f"{where}, pair of cycle {point.evaluated.cycle}" if point else where,
+    )
+    more: Any = provenance([run])
+    cycle = point.evaluated.cycle if point else None
+    figures = [
+        Figure(
+            "runs", system.domain, system.name, quantity, value.value, seed=run.seed, split=split, cycle=cycle,
+            low=value.low, high=value.high, seeds=1, tasks=value.tasks, rollouts=run.rollouts, **more,
+        )
+        for quantity, value in (("first", before), ("success", found), ("gain", gain))
+        if value is not None
+    ]  # fmt: skip
+    figures.append(
+        Figure("runs", system.domain, system.name, "minutes", run.seconds / 60, seed=run.seed, seeds=1, **more)
+    )
+    return row, figures
