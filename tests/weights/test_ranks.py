@@ -167,11 +167,10 @@ def test_nothing_passed_is_a_step_without_an_update(build: Build, batch: Any) ->
 
 def poisoned(n: int) -> list[list[Sample]]:
     """Rollouts of which the second alone has the poison to train on."""
-    batch = [
-        [Sample(tuple(min(t, POISON - 1) for t in s.token_ids), s.loss_mask)] for (s,) in rollouts(n)
-    ]  # fmt: skip
-    batch[1] = [Sample((*batch[1][0].token_ids[:-1], POISON), batch[1][0].loss_mask)]
-    return batch
+    return [
+        [Sample(s.token_ids, s.loss_mask, POISON if i == 1 else 1.0, (0.0,) * len(s.token_ids))]
+        for i, (s,) in enumerate(rollouts(n))
+    ]
 
 
 @pytest.mark.parametrize("loss, words", [("nan_at_the_poison", "the loss"), ("steep_at_the_poison", "the gradient")])
@@ -288,7 +287,7 @@ def test_a_device_of_one_rank_is_refused_for_several(device: str) -> None:
 
 @pytest.mark.skipif(torch.cuda.device_count() > 63, reason="has the devices")
 def test_more_ranks_than_devices_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"^64 ranks: this machine has \d+ CUDA devices"):
+    with pytest.raises(UsageError, match=r"^weights.ranks = 64: this machine has \d+ CUDA devices"):
         Crew(64, "cuda")
 
 
@@ -320,3 +319,11 @@ def test_each_trained_sample_is_dealt_to_one_rank_and_ranks_are_even(
     longest = max((nodes([sample]) for sample in trained), default=0)
     # Cutting where a part is full leaves none longer than its share and one sample.
     assert max(map(nodes, parts)) <= nodes(trained) / ranks + longest
+
+
+def test_the_benchmark_finds_the_gradients_of_one_and_two_ranks_equal() -> None:
+    program = Path(__file__).parents[2] / "benchmarks" / "ranks.py"
+    arguments = [sys.executable, str(program), "--device", "cpu", "--tiny", "--repeat", "1"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert ": equal" in done.stdout and "2 ranks train" in done.stdout

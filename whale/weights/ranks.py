@@ -40,7 +40,7 @@ class Crew:
         Raises UsageError where there are not so many devices, WhaleError if a process does not come up.
         """
         self.ranks = ranks
-        self._kind = _kind(ranks, device)
+        self._kind = kind_of(ranks, device)
         self._folder = tempfile.TemporaryDirectory(prefix="whale-ranks-")
         self._processes: list[subprocess.Popen[bytes]] = []
         self._channels: list[Connection] = []
@@ -105,7 +105,9 @@ class Crew:
             "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self.ranks)),  # where nothing else says
             "GLOO_SOCKET_IFNAME": "lo",
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),  # what is importable here is there
+            "PYTHONPATH": os.pathsep.join(
+                path or str(Path.cwd()) for path in sys.path
+            ),  # what is importable here is there
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
             "WORLD_SIZE": str(self.ranks),
@@ -225,14 +227,19 @@ class RankedTrainer:
         self._weights_digest = None
         self._crew.ask("call", "load", Path(folder).absolute())
 
-    def go_on_from(self, other: "Trainer | RankedTrainer") -> None:
-        """As `Trainer.go_on_from`, from a trainer on any number of ranks."""
-        with tempfile.TemporaryDirectory(prefix="whale-ranks-") as folder:
-            other.save(folder)
-            self.load(folder)
+
+def hand_over(before: Trainer | RankedTrainer, to: Trainer | RankedTrainer) -> None:
+    """Let `to` go on from θ, optimiser and step count of `before`, whatever the number of ranks of either."""
+    if isinstance(before, Trainer) and isinstance(to, Trainer):
+        to.go_on_from(before)
+        return
+    with tempfile.TemporaryDirectory(prefix="whale-ranks-") as folder:
+        before.save(folder)
+        to.load(folder)
 
 
-def _kind(ranks: int, device: str) -> str:
+def kind_of(ranks: int, device: str) -> str:
+    """Return "cuda" or "cpu". Raises UsageError where there are not so many devices, or one of them is named."""
     kind = device.partition(":")[0]
     if kind == "auto":
         kind = "cuda" if torch.cuda.is_available() else "cpu"
@@ -240,5 +247,5 @@ def _kind(ranks: int, device: str) -> str:
         raise UsageError(f'device = "{device}" with {ranks} ranks: give "{kind}"; rank i takes device i')
     found = torch.cuda.device_count() if kind == "cuda" else ranks
     if found < ranks:
-        raise UsageError(f"{ranks} ranks: this machine has {found} CUDA devices")
+        raise UsageError(f"weights.ranks = {ranks}: this machine has {found} CUDA devices")
     return kind
