@@ -1,6 +1,7 @@
 """Two real processes on the CPU, with gloo between them."""
 
 import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -262,21 +263,30 @@ def test_a_rank_that_dies_in_the_middle_of_an_update_ends_all_with_one_line(
         learner.step(rollouts(2), seed=0)
 
 
-def test_no_rank_outlives_a_killed_parent() -> None:
+def test_no_rank_and_no_file_outlives_a_killed_parent(tmp_path: Path) -> None:
     code = (
         "from whale.weights.ranks import Crew\n"
         "import time\n"
-        "print(*Crew(2, 'cpu').pids, flush=True)\n"
+        "crew = Crew(2, 'cpu')\n"
+        "print(*crew.pids, flush=True)\n"
         "time.sleep(600)"
     )  # fmt: skip
-    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
     assert parent.stdout is not None
     ranks = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
     assert len(ranks) == 2
+    assert all(rank.is_running() for rank in ranks)
+    assert list(tmp_path.glob("whale-ranks-*"))
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     _, alive = psutil.wait_procs(ranks, timeout=60)
     assert not alive
+    assert not list(tmp_path.glob("whale-ranks-*"))
 
 
 @pytest.mark.parametrize("device", ["cuda:1", "cpu:0"])

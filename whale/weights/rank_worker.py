@@ -6,6 +6,7 @@ ended, the socket closes and the rank ends at once, in the middle of a collectiv
 
 import os
 import queue
+import shutil
 import sys
 import threading
 from dataclasses import replace
@@ -29,7 +30,7 @@ def main() -> None:
     rank, ranks, kind, store = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), sys.argv[2], Path(sys.argv[3])
     channel = Connection(int(sys.argv[1]))
     commands: queue.SimpleQueue[tuple[str, tuple[Any, ...]]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(channel, commands), daemon=True).start()
+    threading.Thread(target=_listen, args=(channel, commands, store.parent), daemon=True).start()
     device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
     if kind == "cuda":
         torch.cuda.set_device(device)
@@ -53,11 +54,12 @@ def main() -> None:
             channel.send(("done", result if rank == 0 else None))
 
 
-def _listen(channel: Connection, commands: "queue.SimpleQueue[tuple[str, tuple[Any, ...]]]") -> None:
+def _listen(channel: Connection, commands: "queue.SimpleQueue[tuple[str, tuple[Any, ...]]]", folder: Path) -> None:
     while True:
         try:
             commands.put(channel.recv())
         except (EOFError, OSError):
+            shutil.rmtree(folder, ignore_errors=True)  # a parent that was killed has not
             os._exit(0)
 
 
