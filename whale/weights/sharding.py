@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from whale.weights.dealing import deal
 from whale.weights.sharded_state import ShardedState
-from whale.weights.trainer import Trainer, _require_finite
+from whale.weights.trainer import Trainer, require_finite
 from whale.weights.types import Sample
 
 
@@ -78,7 +78,7 @@ class ShardedTrainer(Trainer):
         dist.all_reduce(figures)
         added = dict(zip(names, figures.tolist(), strict=True))
         loss = added.pop("loss")
-        _require_finite("loss", loss, where)
+        require_finite("loss", loss, where)
         return loss, {name.removeprefix("of "): figure for name, figure in added.items()}
 
     def _terms(self, layout: Any) -> tuple[torch.Tensor, Mapping[str, float]]:

@@ -161,7 +161,7 @@ class Trainer:
         gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
         norm = self._whole(torch.nn.utils.get_total_norm(gradients))
         value = norm.item()
-        _require_finite("gradient's norm", value, where)
+        require_finite("gradient's norm", value, where)
         if self.config.grad_clip:
             torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.grad_clip, norm)
         return loss, value, sums
@@ -174,7 +174,7 @@ class Trainer:
             share = self._loss(self._objective.terms(layout))
             part = share.total / tokens
             value = part.item()
-            _require_finite("loss", value, where)
+            require_finite("loss", value, where)
             part.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
             loss += value
             for name, figure in share.sums.items():
@@ -237,7 +237,8 @@ class Trainer:
         self._state.load(Path(folder))
 
 
-def _require_finite(what: str, value: float, where: str) -> None:
+def require_finite(what: str, value: float, where: str) -> None:
+    """Raise the WhaleError of a step whose loss or gradient is not finite."""
     if not math.isfinite(value):
         raise WhaleError(f"{where}: the {what} is {value}; weights unchanged. Try a smaller lr or float32")
 
