@@ -81,6 +81,8 @@ class WeightsConfig(Table, frozen=True, kw_only=True):
     weight_decay: float = 0.0
     grad_clip: float = 1.0
     micro_batch_tokens: int = 1024
+    ranks: int = 1
+    """Processes that train together: rank i on CUDA device i, or all on the CPU. Like threads, part of a digest."""
     filters: Literal["default", "paper"] = "default"
     train_turns: Literal["all", "answer"] = "all"
     checkpoint_every: int = 1
@@ -262,6 +264,7 @@ _AT_LEAST: dict[str, float] = {
     "weights.weight_decay": 0,
     "weights.grad_clip": 0,
     "weights.micro_batch_tokens": 64,
+    "weights.ranks": 1,
     "weights.checkpoint_every": 1,
     "weights.sync_tolerance": 0,
     "search.candidates": 1,
@@ -355,6 +358,11 @@ def config_from(raw: dict[str, Any], source: str) -> Config:
         value = getattr(getattr(config, table), name)
         if not (value >= least and math.isfinite(value)):
             raise UsageError(f"{source}: {key} = {value}: must be a number of at least {least:g}")
+    if config.weights.ranks > 1 and ":" in config.engine.device:
+        raise UsageError(
+            f"{source}: engine.device = {config.engine.device!r} names one device and weights.ranks = "
+            f"{config.weights.ranks} takes several: give {config.engine.device.partition(':')[0]!r}"
+        )
     for name in ("epochs", "window_epochs", "min_epochs", "patience_epochs", "max_epochs", "budget_epochs"):
         given = getattr(config.schedule, name)
         if name == "budget_epochs" and not given:

@@ -30,8 +30,13 @@ from whale.rollout.types import EpisodeSpec, Trajectory
 from whale.weights.checkpoints import CheckpointStore
 from whale.weights.digest import weights_digest
 from whale.weights.method import WeightMethod, method_of
+from whale.weights.objective import LossFunction
+from whale.weights.ranks import Crew, RankedTrainer
 from whale.weights.sync import check_engine, reference_logprobs
 from whale.weights.trainer import Trainer, TrainerConfig
+
+AnyTrainer = Trainer | RankedTrainer
+"""In this process, or spread over a crew's."""
 
 PROBE_SEQUENCES = 2
 """Recorded sequences on which engine and trainer are compared after a sync."""
@@ -54,20 +59,24 @@ class Compute:
         self.tasks: dict[Split, list[Task]] = {split: list(tasks) for split, tasks in domain.splits().items()}
         """As the domain has them; see `tasks_of`."""
         self._engine: ChatEngine | None = None
-        self._trainer: Trainer | None = None
+        self._trainer: AnyTrainer | None = None
+        self._crew: Crew | None = None
         self._worker: tuple[str, HarnessWorker] | None = None
         self._tier: Tier | None = None
         self._probe: list[list[int]] = []
         self._new_tasks: tuple[tuple[str, ...], list[Task], dict[str, Task]] | None = None
 
     def close(self) -> None:
-        """End the worker; free the models."""
+        """End the worker and the trainer's ranks; free the models."""
         if self._worker:
             self._worker[1].close()
             self._worker = None
         if self._engine is not None:
             self._engine.close()
         self._engine = self._trainer = None
+        if self._crew is not None:
+            self._crew.close()
+            self._crew = None
 
     # --- rollouts ---
 
@@ -186,7 +195,7 @@ class Compute:
         self._check_sync(engine, trainer, given)
         return engine
 
-    def _check_sync(self, engine: ChatEngine, trainer: Trainer | None, given: Mapping[str, Any]) -> None:
+    def _check_sync(self, engine: ChatEngine, trainer: AnyTrainer | None, given: Mapping[str, Any]) -> None:
         """Stop the run unless the engine says what the weights say that it was given."""
         if trainer is None and engine.deterministic:
             return  # our own engine copies parameter by parameter, and has no cache behind them
@@ -226,11 +235,17 @@ class Compute:
             threads=engine.threads or None,
         )
 
-    def new_trainer(self) -> Trainer:
-        """A trainer at θ0, which minimises what the config's method does."""
-        return Trainer(self.model_path, self.trainer_config(), self.method.loss)
+    def new_trainer(self, loss: LossFunction | None = None) -> AnyTrainer:
+        """A trainer at θ0, which minimises what the config's method does. On several ranks the only one."""
+        config, ranks, loss = self.trainer_config(), self.config.weights.ranks, loss or self.method.loss
+        if ranks == 1:
+            return Trainer(self.model_path, config, loss)
+        if self._crew is None or self._crew.closed:
+            self.reporter.note(f"starting the trainer on {ranks} ranks")
+            self._crew = Crew(ranks, config.device)
+        return self._crew.trainer(self.model_path, config, loss)
 
-    def ensure_trainer(self, state: State) -> Trainer:
+    def ensure_trainer(self, state: State) -> AnyTrainer:
         """The trainer at the state's θ and optimiser: from memory, or checkpoint plus recorded steps.
 
         Raises:
@@ -264,7 +279,7 @@ class Compute:
             cycle=last.cycle, step=last.step, checkpoint=state.checkpoint or "", lost=state.weights, weights=found
         )
 
-    def _from_checkpoint(self, state: State) -> Trainer:
+    def _from_checkpoint(self, state: State) -> AnyTrainer:
         trainer = self.new_trainer()
         if state.checkpoint:
             trainer.load(self.checkpoints.open(state.checkpoint))
@@ -279,7 +294,7 @@ class Compute:
             self.train_recorded(trainer, step)
         return trainer
 
-    def train_recorded(self, trainer: Trainer, step: TrainedStep) -> ev.StepTrained:
+    def train_recorded(self, trainer: AnyTrainer, step: TrainedStep) -> ev.StepTrained:
         """One step of the method on recorded rollouts, and what it did."""
         trajectories = [
             trajectory

@@ -55,6 +55,10 @@ def require_machine(path: Path, config: Config) -> None:
     except RepoError as error:
         raise WhaleError(str(error)) from error
     require_engine(config.engine)
+    if config.weights.ranks > 1:
+        from whale.weights.ranks import kind_of
+
+        kind_of(config.weights.ranks, config.engine.device)
     while not path.exists():
         path = path.parent
     free = shutil.disk_usage(path).free

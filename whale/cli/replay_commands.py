@@ -128,13 +128,13 @@ def check_named(
 
 def deep_replay(folder: RunFolder, recorded: list[ev.Event], problems: list[str], progress: Any) -> int:
     """Train every step again from its recorded rollouts; each θ must come out with the digest in the log."""
-    from whale.alternation.compute import Compute
+    from whale.alternation.compute import AnyTrainer, Compute
     from whale.alternation.started_in import run_domain
     from whale.config import config_from
-    from whale.weights.trainer import Trainer
+    from whale.weights.ranks import hand_over
 
     compute: Compute | None = None
-    trainer: Trainer | None = None
+    trainer: AnyTrainer | None = None
     batches: list[str] = []
     steps = 0
     all_steps = sum(isinstance(e, ev.StepTrained) for e in recorded)
@@ -143,10 +143,11 @@ def deep_replay(folder: RunFolder, recorded: list[ev.Event], problems: list[str]
         if isinstance(event, ev.RunStarted) or (isinstance(event, ev.RunForked) and event.changed):
             # Each step again under the config that it had: a fork may have changed the method or the learning rate.
             config = config_from(dict(event.config), source=f"run {event.name}")
-            compute = Compute(config, folder, run_domain(folder, config), progress)
+            previous, compute = compute, Compute(config, folder, run_domain(folder, config), progress)
             before, trainer = trainer, compute.new_trainer()
-            if before is not None:
-                trainer.go_on_from(before)
+            if before is not None and previous is not None:
+                hand_over(before, trainer)
+                previous.close()
         elif isinstance(event, ev.RolloutsRecorded) and event.purpose == "train":
             batches.append(event.artifact)
         elif isinstance(event, ev.StepsRetrained):
@@ -169,6 +170,8 @@ def deep_replay(folder: RunFolder, recorded: list[ev.Event], problems: list[str]
                 )
                 break
     progress.end()
+    if compute is not None:
+        compute.close()
     return steps
 
 

@@ -19,8 +19,8 @@ from whale.plan.rates import Rates
 from whale.rollout.parquet import encode_trajectories
 from whale.rollout.types import EpisodeSpec, Trajectory
 from whale.search.tree import digest
+from whale.weights.objective import negative_log_likelihood
 from whale.weights.samples import samples_from
-from whale.weights.trainer import Trainer
 
 LOG_BYTES = 300
 """Of the log, per rollout."""
@@ -75,7 +75,7 @@ def _training(compute: Compute, trajectories: list[Trajectory], reporter: Report
     if not samples:
         return None
     reporter.note(f"probe: one training step on {len(samples)} rollouts")
-    trainer = Trainer(compute.model_path, compute.trainer_config())
+    trainer = compute.new_trainer(negative_log_likelihood)
     began = time.perf_counter()
     trainer.step(samples, seed=0)
     return (time.perf_counter() - began) / len(samples)

@@ -40,6 +40,14 @@ class TrainerState:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return θ by name, not copied; a name that is tied to a parameter is left out."""
+        return self.held_weights()
+
+    def optimizer_tensors(self) -> dict[str, torch.Tensor]:
+        """Return AdamW's state as "<parameter>/<what>", not copied; empty before the first update."""
+        return self.held_optimizer()
+
+    def held_weights(self) -> dict[str, torch.Tensor]:
+        """Return θ by name as this process holds it."""
         known = {tensor.data_ptr() for tensor in self._parameters.values()}
         buffers = {
             name: tensor
@@ -48,8 +56,8 @@ class TrainerState:
         }
         return {**{name: tensor.detach() for name, tensor in self._parameters.items()}, **buffers}
 
-    def optimizer_tensors(self) -> dict[str, torch.Tensor]:
-        """Return AdamW's state as "<parameter>/<what>", not copied; empty before the first update."""
+    def held_optimizer(self) -> dict[str, torch.Tensor]:
+        """Return AdamW's state as this process holds it."""
         return {
             f"{name}/{what}": tensor
             for name, parameter in self._parameters.items()
@@ -78,8 +86,21 @@ class TrainerState:
             self._optimizer.state[on][what] = tensor.to(device, copy=True)
         self.steps = copy.steps
 
+    def take(self, copy: Copy) -> None:
+        """Take over what was read from a checkpoint."""
+        self.restore(copy)
+
     def save(self, folder: Path, digests: Mapping[str, str]) -> None:
         """Write the three files, and the model's config.json so that transformers can load the folder."""
+        self._write(folder, self.weights(), self.optimizer_tensors(), digests)
+
+    def _write(
+        self,
+        folder: Path,
+        weights: dict[str, torch.Tensor],
+        optimizer: dict[str, torch.Tensor],
+        digests: Mapping[str, str],
+    ) -> None:
         summary = {
             "format": FORMAT,
             "steps": self.steps,
@@ -87,8 +108,8 @@ class TrainerState:
             "optimizer": True,
             "config": self._config,
         }
-        save_file(self.weights(), folder / WEIGHTS, metadata={"format": "pt"})
-        save_file(self.optimizer_tensors(), folder / OPTIMIZER)
+        save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+        save_file(optimizer, folder / OPTIMIZER)
         self._model.config.save_pretrained(folder)
         (folder / SUMMARY).write_text(json.dumps(summary, indent=1, sort_keys=True) + "\n")
 
@@ -99,10 +120,10 @@ class TrainerState:
             raise WhaleError(f"{folder}: the optimiser's state was pruned; training can only go on from a newer one")
         copy = Copy(read_tensors(folder / WEIGHTS), read_tensors(folder / OPTIMIZER), int(summary["steps"]))
         self._require_same_shapes(folder, copy)
-        self.restore(copy)
+        self.take(copy)
 
     def _require_same_shapes(self, folder: Path, copy: Copy) -> None:
-        ours = {name: tuple(tensor.shape) for name, tensor in self.weights().items()}
+        ours = {name: tuple(tensor.shape) for name, tensor in self.held_weights().items()}
         theirs = {name: tuple(tensor.shape) for name, tensor in copy.weights.items()}
         for name in sorted(ours.keys() | theirs.keys()):
             if ours.get(name) != theirs.get(name):

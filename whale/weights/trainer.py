@@ -84,6 +84,9 @@ class Trainer:
         self.model.to(device=self.device, dtype=torch.float32)  # type: ignore[call-arg]  # behind a decorator
         self.model.train(False)  # no dropout: the equation has none
         self.model.requires_grad_(True)
+        capacity = config.micro_batch_tokens or (1024 if self.device.type == "cpu" else 8192)
+        self._objective = Objective(self.model, self.dtype, capacity, config.packing)
+        self._distribute()
         self._optimizer = torch.optim.AdamW(
             self.model.parameters(),
             lr=config.lr,
@@ -92,9 +95,13 @@ class Trainer:
             weight_decay=config.weight_decay,
             fused=self.device.type in ("cpu", "cuda"),
         )
-        self._state = TrainerState(self.model, self._optimizer, dict(_plain(config)))
-        capacity = config.micro_batch_tokens or (1024 if self.device.type == "cpu" else 8192)
-        self._objective = Objective(self.model, self.dtype, capacity, config.packing)
+        self._state = self._new_state(dict(_plain(config)))
+
+    def _distribute(self) -> None:
+        """Nothing: one process holds all. `sharding.ShardedTrainer` cuts the parameters here."""
+
+    def _new_state(self, config: dict[str, Any]) -> TrainerState:
+        return TrainerState(self.model, self._optimizer, config)
 
     @property
     def steps(self) -> int:
@@ -150,26 +157,32 @@ class Trainer:
 
     def _gradient(self, samples: Sequence[Sample], tokens: int, where: str) -> tuple[float, float, Mapping[str, float]]:
         """Leave the gradient of L in the parameters, clipped; return L, the norm before clipping, the loss's sums."""
+        loss, sums = self._accumulate(samples, tokens, where)
+        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        norm = self._whole(torch.nn.utils.get_total_norm(gradients))
+        value = norm.item()
+        require_finite("gradient's norm", value, where)
+        if self.config.grad_clip:
+            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.grad_clip, norm)
+        return loss, value, sums
+
+    def _accumulate(self, samples: Sequence[Sample], tokens: int, where: str) -> tuple[float, Mapping[str, float]]:
+        """Add the gradient of L over all micro-batches; return L and the loss's sums."""
         loss = 0.0
         sums: defaultdict[str, float] = defaultdict(float)
         for layout in self._objective.layouts(samples):
             share = self._loss(self._objective.terms(layout))
             part = share.total / tokens
             value = part.item()
-            if not math.isfinite(value):
-                raise WhaleError(f"{where}: the loss is {value}; weights unchanged. Try a smaller lr or float32")
+            require_finite("loss", value, where)
             part.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
             loss += value
             for name, figure in share.sums.items():
                 sums[name] += figure
-        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        value = norm.item()
-        if not math.isfinite(value):
-            raise WhaleError(f"{where}: the gradient's norm is {value}; weights unchanged. Try a smaller lr or float32")
-        if self.config.grad_clip:
-            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.grad_clip, norm)
-        return loss, value, sums
+        return loss, sums
+
+    def _whole(self, norm: torch.Tensor) -> torch.Tensor:
+        return norm
 
     def _check(self, rollouts: Sequence[Sequence[Sample]], label: str) -> None:
         vocabulary = self.model.get_input_embeddings().weight.shape[0]  # type: ignore[index]  # an Embedding
@@ -222,6 +235,12 @@ class Trainer:
         nothing has changed.
         """
         self._state.load(Path(folder))
+
+
+def require_finite(what: str, value: float, where: str) -> None:
+    """Raise the WhaleError of a step whose loss or gradient is not finite."""
+    if not math.isfinite(value):
+        raise WhaleError(f"{where}: the {what} is {value}; weights unchanged. Try a smaller lr or float32")
 
 
 def _plain(config: TrainerConfig) -> Iterator[tuple[str, Any]]:
