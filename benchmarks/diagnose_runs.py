@@ -27,6 +27,8 @@ class Measured:
     said: str
     gain: float
     rollouts: int
+    paid: int
+    """Of these, what the method paid: evaluations apart."""
 
 
 def measured(path: Path) -> Measured:
@@ -34,10 +36,12 @@ def measured(path: Path) -> Measured:
     log.restore(read_file(path))
     rows = [row for row in pair_rows(read_results(log)) if row.selected]
     row = rows[-1]  # the test's comes last
-    rollouts = sum(len(r.event.outcomes) for r in log.read() if isinstance(r.event, ev.RolloutsRecorded))
+    recorded = [r.event for r in log.read() if isinstance(r.event, ev.RolloutsRecorded)]
+    rollouts = sum(len(event.outcomes) for event in recorded)
+    paid = sum(len(event.outcomes) for event in recorded if event.purpose != "evaluate")
     gain = row.gain.gain if row.gain is not None else 0.0
     said = "the first pair" if row.gain is None else shown(row.gain.gain, row.gain.low, row.gain.high)
-    return Measured(said if row.evaluated.split == "test" else f"{said} §", gain, rollouts)
+    return Measured(said if row.evaluated.split == "test" else f"{said} §", gain, rollouts, paid)
 
 
 def shown(gain: float, low: float, high: float) -> str:
@@ -60,6 +64,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     fates: dict[str, Counter[str]] = {}
     spent, paid = Counter[str](), Counter[str]()
+    spent_apart, paid_apart = Counter[str](), Counter[str]()  # what measures left out, on both sides
     unread = False
     for probe in probes:
         domain, seed, verdict = probe["domain"], probe["seed"], probe["verdict"]
@@ -70,6 +75,8 @@ def main() -> None:
         fates.setdefault(domain, Counter())[fate] += 1
         spent[domain] += probe["rollouts"]
         paid[domain] += harness.rollouts + weights.rollouts
+        spent_apart[domain] += probe["harness_rollouts"] + probe["weight_rollouts"]
+        paid_apart[domain] += harness.paid + weights.paid
         difference = shown(*(verdict["difference"][key] for key in ("gain", "low", "high")))
         print(f"| {domain} | {seed} | {difference} | {verdict['side']} | {harness.said} | {weights.said} | {ahead} |")
     print()
@@ -77,7 +84,8 @@ def main() -> None:
         words = ", ".join(f"{counted[fate]} {fate}" for fate in ("right", "undecided", "wrong"))
         print(
             f"- {domain}: {words} of {counted.total()}; the probes took {spent[domain]:,} rollouts, "
-            f"{100 * spent[domain] / paid[domain]:.1f} % of the {paid[domain]:,} of the runs"
+            f"{100 * spent[domain] / paid[domain]:.1f} % of the {paid[domain]:,} of the runs; "
+            f"without what only measures, on both sides, {100 * spent_apart[domain] / paid_apart[domain]:.1f} %"
         )
     if unread:
         print("- § on validation: the run did not come to its test")

@@ -23,10 +23,12 @@ _BLOCK = re.compile(
 
 
 def printed(command: str) -> str:
-    """What the command prints. Raises CalledProcessError if it fails."""
+    """What the command prints; if it fails, its words and the end."""
     program, *words = (word for item in shlex.split(command) for word in _expanded(item))
     start = {"whale": ["-m", "whale"], "python": []}[program]
-    done = subprocess.run([sys.executable, *start, *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, *start, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{command}: exit code {done.returncode}: {done.stderr.strip()}")
     return done.stdout.strip("\n")
 
 

@@ -103,6 +103,8 @@ def test_all_systems_can_be_paired_with_one_alone() -> None:
     assert differences == {"weight-only": (WHALE, -0.25), "stagewise": (WHALE, -0.75)}
     with pytest.raises(UsageError, match=re.escape(f"--against whale: there are weight-only; stagewise; {WHALE}")):
         tables(three, None, "whale")
+    with pytest.raises(UsageError, match="is for the paired table"):
+        tables(three, ["success"], WHALE)
 
 
 def test_a_curve_has_what_was_paid_before_each_evaluation(grouped: Grouped) -> None:
@@ -239,6 +241,30 @@ def test_what_bears_on_no_result_tells_no_systems_apart() -> None:
     assert (system.name, len(system.runs)) == (WHALE, 3)
 
 
+def test_what_runs_did_before_a_setting_was_there_is_another_system() -> None:
+    with_floor = two_cycles(1, (0,), (0,), (1,), search={"noise_floor": True}).record("with")
+    search = {key: value for key, value in with_floor.config["search"].items() if key != "noise_floor"}
+    config = {**with_floor.config, "search": search}
+    older = replace(with_floor, head="other", state=msgspec.structs.replace(with_floor.state, config=config))
+    assert [system.name for system in group([with_floor, older]).systems] == [
+        f"{WHALE}, search.noise_floor=False",
+        f"{WHALE}, search.noise_floor=True",
+    ]
+
+
+def test_another_file_of_the_users_own_is_another_system() -> None:
+    record = two_cycles(1, (0,), (0,), (1,)).record("a")
+    changed = replace(
+        record, head="other", state=msgspec.structs.replace(record.state, pinned={"search.acceptance": "ab" * 32})
+    )
+    assert len(group([record, changed]).systems) == 2
+
+
+def test_a_setting_that_is_not_usual_is_said_with_no_other_system_beside_it() -> None:
+    record = two_cycles(1, (0,), (0,), (1,), weights={"rollouts_per_prompt": 2, "learning_rate": 1e-4}).record("a")
+    assert [system.name for system in group([record]).systems] == [f"{WHALE}, weights.learning_rate=0.0001"]
+
+
 def test_a_side_that_a_schedule_leaves_out_tells_nothing() -> None:
     def of(kind: str, **tables: Mapping[str, object]) -> dict[str, object]:
         return telling(to_builtins(config_from({"schedule": {"kind": kind}, **tables}, "test")))
@@ -248,7 +274,7 @@ def test_a_side_that_a_schedule_leaves_out_tells_nothing() -> None:
     for table in ({"weights": {"batch": 7}}, {"search": {"candidates": 7}}):
         assert of("fixed") != of("fixed", **table)
     assert of("fixed", schedule={"kind": "fixed", "epochs": 0.4}) == of(
-        "fixed", schedule={"kind": "fixed", "epochs": "0.4", "weight_cycles": 3}
+        "fixed", schedule={"kind": "fixed", "epochs": "0.40", "weight_cycles": 3}
     )
 
 
@@ -257,9 +283,11 @@ def test_a_log_that_is_found_twice_counts_once_and_another_run_of_the_same_seed_
     grouped = group([one.record("a"), one.record("b")])
     assert len(grouped.systems[0].runs) == 1
     assert not grouped.notes
-    again = group([one.record("a"), two_cycles(1, (0,), (1,), (1,)).record("c")])
-    assert len(again.systems[0].runs) == 1
-    assert "c: a has the same config and seed" in again.notes[0]
+    newer = two_cycles(1, (0,), (1,), (1,))
+    for records in ([one.record("a"), newer.record("c")], [newer.record("c"), one.record("a")]):
+        again = group(records)
+        assert [run.source for run in again.systems[0].runs] == ["c"], "the newer one, in whatever order they come"
+        assert "a: c has the same config and seed" in again.notes[0]
     cut = MadeLog(1, name="cut")
     cut.evaluate(0, "validation", (0,))
     whole = two_cycles(1, (0,), (0,), (1,))

@@ -14,6 +14,7 @@ from whale.alternation.hooks import Hooks
 from whale.alternation.judging import rule_of
 from whale.alternation.movable import present_config
 from whale.alternation.progress import Reporter
+from whale.alternation.provenance import provenance
 from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.alternation.runner import Runner, fold_all
 from whale.alternation.started_in import as_started
@@ -220,7 +221,8 @@ def _start(
         splits={split: len(tasks) for split, tasks in compute.tasks.items()},
         pinned=files,
     )
-    log.append("run", [NewEvent(event=event, key="started", meta={"pid": os.getpid()})], expected_version=0)
+    meta = {"pid": os.getpid(), **provenance(config)}
+    log.append("run", [NewEvent(event=event, key="started", meta=meta)], expected_version=0)
 
 
 @contextmanager

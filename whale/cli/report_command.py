@@ -43,6 +43,8 @@ def report(
         text = as_html(grouped, made, notes)
     elif form == "csv":
         text = render.as_csv(made)
+        for note in notes:  # rows alone are data
+            print(printable(note), file=sys.stderr)
     else:
         text = printable((render.as_markdown if form == "markdown" else render.as_text)(made, notes))
     if output is None:

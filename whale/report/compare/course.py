@@ -6,6 +6,7 @@ from typing import Any
 
 from whale.report.compare.intervals import Estimate, estimate
 from whale.report.compare.layout import Figure, Table, legend, marked, provenance, rate, whole
+from whale.report.compare.records import RunRecord
 from whale.report.compare.success import INTERVALS, outcomes, shown
 from whale.report.compare.systems import Grouped, System
 
@@ -117,7 +118,7 @@ def schedule_table(grouped: Grouped) -> Table:
         rows.append(
             (
                 system.domain, marked(system.name, system.runs), step,
-                f"{fmean(run.state.cycle for run in system.runs):.1f}", f"{epochs:.2f}", f"{rounds:.1f}",
+                f"{fmean(_cycles(run) for run in system.runs):.1f}", f"{epochs:.2f}", f"{rounds:.1f}",
                 f"{accepted} of {searches}", whole(paid), split if runs else "", rate(found),
             )
         )  # fmt: skip
@@ -145,8 +146,17 @@ def schedule_table(grouped: Grouped) -> Table:
     columns = (
         "domain", "system", "(E, I)", "cycles", "epochs", "iterations", "accepted", "rollouts", "split", "success, %"
     )  # fmt: skip
-    notes = ("cycles, epochs, iterations and rollouts: what was done, a mean over seeds", INTERVALS, *legend(rows))
+    notes = (
+        "cycles: those evaluated; epochs, iterations: in phases that ended; a mean over seeds, as rollouts are",
+        INTERVALS,
+        *legend(rows),
+    )
     return Table("schedules", "Schedules", columns, tuple(rows), notes if rows else (), tuple(figures))
+
+
+def _cycles(run: RunRecord) -> int:
+    """Cycles that came to their evaluation."""
+    return sum(point.evaluated.cycle > 0 for point in run.on("validation"))
 
 
 def phases_table(grouped: Grouped) -> Table:

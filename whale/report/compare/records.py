@@ -51,6 +51,10 @@ class RunRecord:
     searches: int
     """Harness phases that came to a decision, and in how many a candidate was accepted."""
     accepted: int
+    made_by: Mapping[str, str]
+    """Code, libraries and device that it began with; empty in logs that are older than that."""
+    started: str
+    """When its first event was recorded, UTC, ISO 8601."""
     seconds: float
     """From its first event to its last, whatever it waited for in between."""
 
@@ -109,9 +113,12 @@ def read_record(log: EventLog, source: str) -> RunRecord:
     phases: list[Phase] = []
     questions, iterations, searches, accepted, head = 0.0, 0, 0, 0, ""
     first = last = ""
+    made_by: dict[str, str] = {}
     for recorded in log.read():
         state = reduce(state, recorded)
         head = recorded.hash
+        if not first:
+            made_by = {key: value for key, value in recorded.meta.items() if isinstance(value, str)}
         first, last = first or recorded.at, recorded.at
         match recorded.event:
             case ev.RolloutsRecorded(purpose="evaluate") as event:
@@ -138,4 +145,6 @@ def read_record(log: EventLog, source: str) -> RunRecord:
     name = state.name or Path(source).name
     # Clocks go backwards.
     seconds = max(0.0, (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()) if first else 0.0
-    return RunRecord(name, source, head, state, tuple(points), tuple(phases), searches, accepted, seconds)
+    return RunRecord(
+        name, source, head, state, tuple(points), tuple(phases), searches, accepted, made_by, first, seconds
+    )

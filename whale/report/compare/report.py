@@ -31,6 +31,8 @@ def tables(grouped: Grouped, only: list[str] | None = None, against: str | None 
     names = list(dict.fromkeys(system.name for system in grouped.systems))
     if against is not None and against not in names:
         raise UsageError(f"--against {against}: there are {'; '.join(names)}")
+    if against is not None and "paired" not in (only or TABLES):
+        raise UsageError(f"--against {against}: is for the paired table: give --table paired as well")
     by_name = TABLES | {"paired": partial(paired_table, against=against)}
     for name in only or ():
         if name not in TABLES:

@@ -81,10 +81,12 @@ def _figure(
 
 def paired_table(grouped: Grouped, against: str | None = None) -> Table:
     """Each system against each other one, or all against the one named `against`, on the tasks and seeds of both."""
-    rows, figures = [], []
+    rows, figures, without = [], [], []
     for domain, systems in grouped.by_domain().items():
         named = [system for system in systems if system.name == against]
         others = [system for system in systems if system.name != against]
+        if against is not None and not named:
+            without.append(f"{domain}: no system there is named {against}")
         for one, other in combinations(systems, 2) if against is None else product(named, others):
             split = "test" if split_of(one.runs) == split_of(other.runs) == "test" else "validation"
             by_seed = {run.seed: run for run in one.runs if run.chosen(split)}
@@ -111,6 +113,7 @@ def paired_table(grouped: Grouped, against: str | None = None) -> Table:
         "paired: the same seed on both sides, the same tasks and sampling seeds",
         INTERVALS,
         "bootstrap: the same by drawing seeds and tasks again, crossed, 4000 times with a fixed seed",
+        *without,
         *legend(rows),
     )
     columns = ("domain", "system", "against", "split", "difference, points", "bootstrap", "seeds", "tasks")

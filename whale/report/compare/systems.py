@@ -50,11 +50,11 @@ def group(records: Sequence[RunRecord], names: Mapping[str, str] | None = None) 
         if record.head in heads:
             continue  # the same log, found twice
         heads.add(record.head)
-        key = (_domain_key(record), _system_key(record.config), record.seed)
+        key = (_domain_key(record), _system_key(record), record.seed)
         before = seen.setdefault(key, record)
         if before is not record:
-            # The one that came to its end, else the first: never the one with the better figure.
-            kept, other = (record, before) if record.complete and not before.complete else (before, record)
+            # The one that came to its end, else the newer one: never the one with the better figure.
+            other, kept = sorted((before, record), key=lambda run: (run.complete, run.started, run.head))
             seen[key] = kept
             notes.append(f"{other.source}: {kept.source} has the same config and seed; only that one is counted")
     runs: dict[tuple[str, str], list[RunRecord]] = {}
@@ -69,6 +69,10 @@ def group(records: Sequence[RunRecord], names: Mapping[str, str] | None = None) 
         starts = {(run.state.model, run.state.candidates["h0"].tree) for run in of_domain if run.state.candidates}
         if len(starts) > 1:
             notes.append(f"{domain}: not all runs start from the same (θ0, h0)")
+        for what in ("code", "device", "dtype"):
+            kinds = sorted({run.made_by.get(what, "not recorded") for run in of_domain})
+            if len(kinds) > 1:
+                notes.append(f"{domain}: its runs differ in {what}: {', '.join(kinds)}")
     return Grouped(tuple(systems), tuple(notes))
 
 
@@ -88,6 +92,9 @@ def _schedule_label(config: Mapping[str, Any]) -> str:
     return f"fst {kind}" if space == "prompts" and kind != "weight-only" else kind
 
 
+_ALWAYS = ("search.acceptance", "weights.learning_rate")
+"""Said of a system even where no other one is beside it, unless it is the default."""
+
 _RANKS = ("weight-only", "harness-only", "stagewise", "fst", "whale", "adaptive")
 
 
@@ -96,8 +103,13 @@ def _rank(config: Mapping[str, Any]) -> int:
     return _RANKS.index(first) if first in _RANKS else len(_RANKS)
 
 
-def _system_key(config: Mapping[str, Any]) -> str:
-    return json.dumps(telling(config), sort_keys=True, default=str)
+def _system_key(record: RunRecord) -> str:
+    return json.dumps(_telling(record), sort_keys=True, default=str)
+
+
+def _telling(record: RunRecord) -> dict[str, Any]:
+    """What tells its system: the config, and the user's own files that were read when it began."""
+    return telling(record.config) | {f"{key} file": digest[:8] for key, digest in record.state.pinned.items()}
 
 
 def _domain_key(record: RunRecord) -> str:
@@ -123,12 +135,10 @@ def _labels(firsts: Mapping[tuple[str, str], RunRecord], names: Mapping[str, str
 
 
 def _distinction(record: RunRecord, twins: Sequence[RunRecord]) -> str:
-    """The keys in which this system differs from others of the same label."""
-    configs = [telling(twin.config) for twin in twins]
-    mine = telling(record.config)
-    differing = sorted(
-        key
-        for key in {key for config in configs for key in config}
-        if len({repr(config.get(key)) for config in configs}) > 1
-    )
+    """The keys in which this system differs from others of the same label, or from what is usual."""
+    configs = [_telling(twin) for twin in twins]
+    mine, usual = _telling(record), telling({})
+    shown = {key for config in configs for key in config if len({repr(other.get(key)) for other in configs}) > 1}
+    shown |= {key for key in _ALWAYS if key in mine and mine[key] != usual.get(key)}
+    differing = sorted(shown)
     return "".join(f", {key}={mine.get(key)}" for key in differing)

@@ -1,6 +1,7 @@
 """The settings that tell one system from another: what of a config bears on what its runs do."""
 
 from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from whale.alternation.movable import MOVABLE
@@ -8,6 +9,9 @@ from whale.config import Config, for_the_log
 
 _OF_THE_MACHINE = frozenset((*MOVABLE, "weights.checkpoint_every", "weights.micro_batch_tokens"))
 """Where a run is and what its disk and memory hold; none of it changes a result."""
+
+_BEFORE: Mapping[str, Any] = {"search.noise_floor": False}
+"""What runs did before a key was there, where its default does something else."""
 
 _WEIGHT_SIDE = ("weights.", "schedule.epochs", "schedule.tasks_", "schedule.budget_epochs")
 _HARNESS_SIDE = ("search.", "schedule.iterations", "schedule.count_incoming", "schedule.budget_iterations")
@@ -18,10 +22,10 @@ _ADAPTIVE = ("schedule.window_", "schedule.min_", "schedule.patience_", "schedul
 def telling(config: Mapping[str, Any]) -> dict[str, Any]:
     """The dotted keys of a recorded config that tell its system, the seed aside.
 
-    A key that is younger than the log has its default, which is what the run did. Left out is what the run does not
-    read: the side that its schedule does not have, and the keys of other schedules and methods.
+    A key that is younger than the log has its default, or what runs did before it was there. Left out is what the
+    run does not read: the side that its schedule does not have, and the keys of other schedules and methods.
     """
-    values = flat(for_the_log(Config())) | flat(config)
+    values = flat(for_the_log(Config())) | dict(_BEFORE) | flat(config)
     kind = values["schedule.kind"]
     unread = [
         *(_WEIGHT_SIDE if kind == "harness-only" else ()),
@@ -32,10 +36,18 @@ def telling(config: Mapping[str, Any]) -> dict[str, Any]:
         *(("weights.clip_",) if values["weights.method"] != "grpo" else ()),
     ]
     return {
-        key: str(value) if key.endswith("epochs") else value  # 0.6 in older logs, "0.6" in newer ones
+        key: _same(value) if key.endswith("epochs") else value
         for key, value in values.items()
         if key != "seed" and key not in _OF_THE_MACHINE and not key.startswith(tuple(unread))
     }
+
+
+def _same(epochs: Any) -> str:
+    """0.6, "0.6" and "0.60" alike; older logs have numbers."""
+    try:
+        return str(Decimal(str(epochs)).normalize())
+    except InvalidOperation:
+        return str(epochs)
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
