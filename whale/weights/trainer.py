@@ -21,6 +21,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from whale.errors import UsageError, WhaleError
+from whale.rollout.devices import resolve_device, resolve_dtype
 from whale.rollout.types import Engine
 from whale.weights import digest, sync
 from whale.weights.objective import LossFunction, Objective, Packing, negative_log_likelihood
@@ -78,8 +79,8 @@ class Trainer:
         self._loss = loss
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        self.device = _device(config.device)
-        self.dtype = _dtype(config.dtype, self.device)
+        self.device = resolve_device(config.device)
+        self.dtype = resolve_dtype(config.dtype, self.device)
         self.model = _model(model)
         self.model.to(device=self.device, dtype=torch.float32)  # type: ignore[call-arg]  # behind a decorator
         self.model.train(False)  # no dropout: the equation has none
@@ -256,23 +257,3 @@ def _model(model: str | Path | PreTrainedModel) -> PreTrainedModel:
         raise WhaleError(f"{model}: no model folder (config.json is missing)")
     loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True)
     return loaded
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise WhaleError(f'device = "{name}": this machine has no CUDA device; use "cpu" or "auto"')
-    return device
-
-
-def _dtype(name: str, device: torch.device) -> torch.dtype:
-    if name == "auto":
-        if device.type == "cpu":
-            # Without the instructions bf16 is emulated, about ten times slower than fp32.
-            capable = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-        else:
-            capable = device.type == "cuda" and torch.cuda.is_bf16_supported()
-        return torch.bfloat16 if capable else torch.float32
-    return torch.bfloat16 if name == "bfloat16" else torch.float32
