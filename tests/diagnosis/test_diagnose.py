@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,8 @@ def test_a_config_and_a_run_are_probed_and_nothing_of_them_changes(
         return {p.relative_to(run).as_posix(): p.stat().st_size for p in run.rglob("*") if p.suffix != ".db-shm"}
 
     before = listing()
-    done = whale_here("diagnose", "toy", *small[:-1])
+    done = whale_here("diagnose", "toy", "--rollouts", "12", "--measure", "1000")
+    assert re.search(r"D_weight has (\d+) questions: \d+ measure the pairs \(--measure 1000\), the other", done.stderr)
     assert "cycle 1, harness" in done.stdout and "suggested" in done.stdout and "cost: " in done.stdout
     assert listing() == before
     whale_here("replay", "toy")

@@ -116,7 +116,7 @@ def test_a_dry_run_shows_the_grid_and_makes_nothing(tmp_path: Path, toy_model: P
         ("acting-whole-s5", "to do"), ("acting-other-s5", "to do")
     ]  # fmt: skip
     # Three questions × 2; one round × 2 × 4 and 4 twice for h0; two validations of 4, two tests of 2.
-    assert document["cells"][0]["planned"] == {"train": 6, "search": 16, "evaluate": 12}
+    assert document["cells"][0]["planned"] == {"train": 6, "search": 16, "evaluate": 12, "smoke": 3}
     assert not (tmp_path / "runs" / "grid").exists()
 
 

@@ -150,3 +150,4 @@ def test_planned_rollouts_are_the_phases_times_their_sizes() -> None:
     # 7 questions × 4; 6 rounds × 2 candidates × 12, and 12 each for two incoming harnesses and the noise floor;
     # three validations of 10 × 8, two tests of 5.
     assert (plan.train, plan.search, plan.evaluate) == (28, 6 * 2 * 12 + 3 * 12, 3 * 80 + 2 * 5)
+    assert (plan.smoke, plan.total) == (1 + 6 * 2, plan.train + plan.search + plan.evaluate + 13)

@@ -1,5 +1,6 @@
 """`whale diagnose`: which side holds a pair back now, by a cheap probe on training tasks."""
 
+import sys
 import tempfile
 import time
 from dataclasses import asdict
@@ -36,6 +37,13 @@ def diagnose(target: str, overrides: list[str], sizes: "Sizes", json: bool, quie
             config, harness, about = _of_run(target, overrides, place / "pair")
         splits = {str(split): len(tasks) for split, tasks in config_domain(config).splits().items()}
         base = probe_config(config, sizes, splits["weight"], harness)
+        measured = min(sizes.measure, splits["weight"] // 2)
+        if measured < sizes.measure and not quiet:
+            print(
+                f"D_weight has {splits['weight']} questions: {measured} measure the pairs (--measure {sizes.measure}), "
+                f"the other {splits['weight'] - measured} are trained on, with up to {sizes.rollouts} rollouts",
+                file=sys.stderr,
+            )
         found = probe(base, sizes, place, reporter(quiet) or Silent())
     planned = amounts(config, splits).rollouts
     words, settings = suggestion(found.verdict.side)

@@ -16,6 +16,8 @@ from whale.experiment.cells import CellView, look
 from whale.experiment.children import Children, Ended
 from whale.experiment.grid import Experiment, load_experiment, some_of
 
+_PLANNED = ("train", "search", "evaluate", "smoke")
+
 
 def experiment(
     config: Path,
@@ -93,8 +95,7 @@ def _print_plan(
                 "runs": str(folder),
                 "matched": grid.matched,
                 "cells": [
-                    _cell_json(view)
-                    | {"planned": {"train": plan.train, "search": plan.search, "evaluate": plan.evaluate}}
+                    _cell_json(view) | {"planned": {name: getattr(plan, name) for name in _PLANNED}}
                     for view in views
                     for plan in [plans[view.cell.name]]
                 ],
@@ -104,12 +105,12 @@ def _print_plan(
     rows = []
     for view in views:
         plan = plans[view.cell.name]
-        figures = [plan.train, plan.search, plan.evaluate, plan.total, view.rollouts]
+        figures = [*(getattr(plan, name) for name in _PLANNED), plan.total, view.rollouts]
         rows.append([view.cell.name, view.standing, *map(str, figures)])
-    totals = [sum(getattr(plan, name) for plan in plans.values()) for name in ("train", "search", "evaluate", "total")]
+    totals = [sum(getattr(plan, name) for plan in plans.values()) for name in (*_PLANNED, "total")]
     rows.append(["total", "", *map(str, totals), str(sum(view.rollouts for view in views))])
     print_table(
-        ["run", "now", "train", "search", "evaluate", "rollouts at most", "recorded"],
+        ["run", "now", *_PLANNED, "rollouts at most", "recorded"],
         rows,
         title=f"{grid.name}: {len(views)} runs in {folder}; budgets {'match' if grid.matched else 'need not match'}",
     )

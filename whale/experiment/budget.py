@@ -34,11 +34,13 @@ class Planned:
     train: int
     search: int
     evaluate: int
+    smoke: int = 0
+    """One of each harness before it is scored."""
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.train + self.search + self.evaluate
+        return self.train + self.search + self.evaluate + self.smoke
 
 
 def budget_of(config: Config) -> Budget:
@@ -86,6 +88,7 @@ def planned(config: Config, splits: Mapping[str, int]) -> Planned:
         search if budget.iterations else 0,
         (cycles + 1) * min(evaluate.tasks or splits["validation"], splits["validation"]) * evaluate.samples
         + tests * min(evaluate.test_tasks, splits["test"]) * evaluate.test_samples,
+        1 + budget.iterations * config.search.candidates,
     )
 
 
