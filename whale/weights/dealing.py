@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from whale.weights.packing import shared_prefix
 from whale.weights.types import Sample
 
 
@@ -18,7 +19,7 @@ def deal(samples: Sequence[Sample], ranks: int, shared: bool) -> list[list[Sampl
     inputs = [_inputs(sample) for sample in trained]
     whole = [len(ids) for ids in inputs]
     fresh = [
-        length - (_common(inputs[index - 1], inputs[index]) if shared and index else 0)
+        length - (shared_prefix(inputs[index - 1], inputs[index]) if shared and index else 0)
         for index, length in enumerate(whole)
     ]
     low, high = max(whole), sum(whole)
@@ -55,10 +56,3 @@ def _inputs(sample: Sample) -> tuple[int, ...]:
 
 def _key(sample: Sample) -> tuple[object, ...]:
     return (sample.token_ids, sample.loss_mask, sample.advantage or 0.0, sample.logprobs)
-
-
-def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    for index, (left, right) in enumerate(zip(a, b, strict=False)):
-        if left != right:
-            return index
-    return min(len(a), len(b))

@@ -88,7 +88,7 @@ def pack_trees(samples: Sequence[Sample], capacity: int) -> Iterator[Layout]:
     chosen: list[_Path] = []
     nodes = 0
     for path in paths:
-        fresh = len(path.inputs) - (_shared(chosen[-1].inputs, path.inputs) if chosen else 0)
+        fresh = len(path.inputs) - (shared_prefix(chosen[-1].inputs, path.inputs) if chosen else 0)
         if chosen and nodes + fresh > capacity:
             yield _tree(chosen)
             chosen, nodes, fresh = [], 0, len(path.inputs)
@@ -98,7 +98,8 @@ def pack_trees(samples: Sequence[Sample], capacity: int) -> Iterator[Layout]:
         yield _tree(chosen)
 
 
-def _shared(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+def shared_prefix(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """Return how many tokens two sequences have in common before they part."""
     for index, (left, right) in enumerate(zip(a, b, strict=False)):
         if left != right:
             return index
@@ -113,7 +114,7 @@ def _tree(paths: Sequence[_Path]) -> Layout:
     nodes: list[int] = []  # of the current path, by depth
     previous: tuple[int, ...] = ()
     for path in paths:
-        shared = _shared(previous, path.inputs)
+        shared = shared_prefix(previous, path.inputs)
         for node in nodes[shared:]:
             ends[node] = len(tokens)
         del nodes[shared:]
