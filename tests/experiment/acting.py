@@ -23,6 +23,8 @@ class ActingDomain(ToyDomain):
         self.act = str(options.get("act", ""))
         self.marker = Path(str(options.get("marker", "")))
         self.verdicts = self.observed = 0
+        if self.act == "tell the GPU":
+            self.marker.write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
 
     def verify(self, task: Task, completion: Completion) -> Verdict:
         """In the verifier's own process."""
@@ -35,7 +37,7 @@ class ActingDomain(ToyDomain):
     def observe(self, task: Task, trajectory: Trajectory) -> Mapping[str, float]:
         """In the run's process. As SearchQA does it: the second figure only where the first is 1."""
         self.observed += 1
-        if self.act not in ("", "fail") and self.observed == AFTER and not self.marker.exists():
+        if self.act not in ("", "fail", "tell the GPU") and self.observed == AFTER and not self.marker.exists():
             self.marker.touch()
             process = os.getppid() if self.act.endswith("experiment") else os.getpid()
             os.kill(process, signal.SIGINT if self.act.startswith("interrupt") else signal.SIGKILL)

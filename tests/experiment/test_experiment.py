@@ -1,6 +1,8 @@
 """Experiments as real processes: children that are killed, fail, are stopped, and go on."""
 
+import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ from tests.runs import WhaleProcess, toy_settings
 from whale.alternation.retention import OPTIMIZER
 from whale.alternation.run_folder import RunFolder
 from whale.events import types as ev
+from whale.experiment.cells import look
+from whale.experiment.children import Children
+from whale.experiment.grid import load_experiment
 
 ACTING = Path(__file__).parent / "acting.py"
 
@@ -128,3 +133,17 @@ def test_what_a_config_names_and_is_not_there_is_said_before_anything_starts(
     assert done.returncode == 2
     assert "nowhere" in done.stderr
     assert not (tmp_path / "runs" / "grid").exists()
+
+
+def test_runs_are_dealt_over_the_gpus_and_one_of_several_ranks_sees_them_all(tmp_path: Path, toy_model: Path) -> None:
+    grid = Path(write_grid(tmp_path, toy_model, first="tell the GPU", second="tell the GPU", ranked="tell the GPU"))
+    grid.write_text(grid.read_text() + "\n[systems.ranked.weights]\nranks = 2\n", encoding="utf-8")
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    told: list[str] = []
+    views = look(load_experiment(grid), runs)
+    ended = asyncio.run(Children(runs, 2, told.append, gpus=("0", "7")).carry_out(views))
+    assert [one.failure for one in ended] == [""] * 3
+    seen = {name: (tmp_path / name).read_text() for name in ("first", "second", "ranked")}
+    assert seen == {"first": "0", "second": "7", "ranked": os.environ.get("CUDA_VISIBLE_DEVICES", "all")}
+    assert any(line.startswith("acting-first-s5: starts on GPU 0") for line in told)

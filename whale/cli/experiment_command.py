@@ -30,6 +30,8 @@ def experiment(
     quiet: bool,
 ) -> None:
     """Check the whole grid, then carry out what is not done yet, or of it the runs whose names match `only`."""
+    from whale.rollout.devices import visible_gpus
+
     grid = load_experiment(config)
     check_matched(grid)
     grid = some_of(grid, only) if only else grid
@@ -52,7 +54,7 @@ def experiment(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WhaleError(f"{folder}: cannot be made: {error.strerror or error}") from error
-    children = Children(folder, jobs, tell, collect)
+    children = Children(folder, jobs, tell, collect, visible_gpus())
     ended = asyncio.run(children.carry_out(left))
     _print_end(grid, folder, look(grid, folder), ended, json)
     part = "".join(f" --only {shlex.quote(pattern)}" for pattern in only)

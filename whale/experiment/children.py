@@ -38,12 +38,19 @@ class Ended:
 class Children:
     """The processes of one experiment. A first stop lets them reach a safe point, a second one does not wait."""
 
-    def __init__(self, runs: Path, jobs: int, tell: Callable[[str], None], collect: bool = False) -> None:
-        """`collect`: each run that is done is followed by `whale gc --drop-optimizers`."""
+    def __init__(
+        self, runs: Path, jobs: int, tell: Callable[[str], None], collect: bool = False, gpus: Sequence[str] = ()
+    ) -> None:
+        """`collect`: each run that is done is followed by `whale gc --drop-optimizers`.
+
+        `gpus`: names for CUDA_VISIBLE_DEVICES. With several, the lines of runs are dealt over them, and a run sees
+        that of its line alone; one that trains on several ranks sees them all.
+        """
         self.runs = runs
         self.jobs = jobs
         self.tell = tell
         self.collect = collect
+        self.gpus = tuple(gpus)
         self.stops = 0
         self._stopping = asyncio.Event()
         self._alive: set[asyncio.subprocess.Process] = set()
@@ -55,7 +62,7 @@ class Children:
             loop.add_signal_handler(number, self.stop)
         try:
             waiting = iter([view for view in views if view.standing != "done"])
-            lines = [self._line(waiting) for _ in range(self.jobs)]
+            lines = [self._line(waiting, number) for number in range(self.jobs)]
             return [ended for line in await asyncio.gather(*lines) for ended in line]
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -72,15 +79,21 @@ class Children:
             with contextlib.suppress(ProcessLookupError):
                 child.send_signal(signal.SIGTERM if self.stops == 1 else signal.SIGINT)
 
-    async def _line(self, waiting: Iterator[CellView]) -> list[Ended]:
+    async def _line(self, waiting: Iterator[CellView], number: int) -> list[Ended]:
         ended = []
         for view in waiting:
             if self._stopping.is_set():
                 break
-            ended.append(await self._carry(view))
+            ended.append(await self._carry(view, self._gpu(view, number)))
         return ended
 
-    async def _carry(self, view: CellView) -> Ended:
+    def _gpu(self, view: CellView, line: int) -> str:
+        """The one that the run is to see; "" for all."""
+        if len(self.gpus) < 2 or view.cell.config.weights.ranks > 1:
+            return ""
+        return self.gpus[line % len(self.gpus)]
+
+    async def _carry(self, view: CellView, gpu: str) -> Ended:
         name, log = view.cell.name, self.runs / f"{view.cell.name}.log"
         try:
             free = await self._free(view)
@@ -88,14 +101,19 @@ class Children:
             if not free or now.standing == "done":
                 return Ended(now)
             begun = now.standing != "to do"
-            self.tell(f"{name}: {'goes on' if begun else 'starts'}, its output is in {log}")
+            where = f" on GPU {gpu}" if gpu else ""
+            self.tell(f"{name}: {'goes on' if begun else 'starts'}{where}, its output is in {log}")
             if begun:
-                code = await self._child(["resume", name], log)
+                code = await self._child(["resume", name], log, gpu)
             else:
                 config = tomli_w.dumps(to_builtins(view.cell.config)).encode()
-                code = await self._child(["run", "/dev/stdin", "--name", name], log, config)
+                code = await self._child(["run", "/dev/stdin", "--name", name], log, gpu, config)
             now = look_at(view.cell, self.runs)
-            if self.collect and now.standing == "done" and await self._child(["gc", name, "--drop-optimizers"], log):
+            if (
+                self.collect
+                and now.standing == "done"
+                and await self._child(["gc", name, "--drop-optimizers"], log, "")
+            ):
                 self.tell(f"{name}: `whale gc` failed: {last_words(log)}")  # its results are none the worse
         except WhaleError as error:
             self.tell(f"{name}: FAILED: {error}")
@@ -121,8 +139,9 @@ class Children:
                 await asyncio.wait_for(self._stopping.wait(), _ANOTHER_RUNNER)
         return not self._stopping.is_set()
 
-    async def _child(self, words: Sequence[str], log: Path, given: bytes = b"") -> int:
+    async def _child(self, words: Sequence[str], log: Path, gpu: str, given: bytes = b"") -> int:
         parent = os.getpid()
+        sees = {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
 
         def die_with_the_experiment() -> None:
             # A killed experiment leaves no process behind that nobody knows of: its children stop at a safe point.
@@ -134,7 +153,7 @@ class Children:
             child = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "whale", *words,
                 stdin=asyncio.subprocess.PIPE, stdout=output, stderr=output,
-                env={**os.environ, "WHALE_RUNS": str(self.runs.resolve())},
+                env={**os.environ, **sees, "WHALE_RUNS": str(self.runs.resolve())},
                 start_new_session=True,  # a terminal's Ctrl-C reaches the experiment alone
                 preexec_fn=die_with_the_experiment,
             )  # fmt: skip

@@ -1,5 +1,6 @@
 """Which device and which floating kind a config value means on this machine."""
 
+import os
 from pathlib import Path
 
 import torch
@@ -18,6 +19,13 @@ def resolve_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"device {name!r} is not available here: use auto or cpu")
     return device
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """The GPUs that a process started here would see, each as CUDA_VISIBLE_DEVICES names it."""
+    count = torch.cuda.device_count()
+    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return tuple(named[:count] or map(str, range(count)))
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
