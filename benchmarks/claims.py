@@ -6,8 +6,9 @@ Each row is a paired difference in success on the test (same seeds, tasks and sa
 over seeds and tasks, and the bootstrap's. A sign is only called where both leave zero out: with three seeds whose
 spread is small by luck, the first alone is too narrow too often (`python benchmarks/report_intervals.py --paired`).
 
-The runs were made over two days, and the proposer changed between. "newer" compares runs of the proposer that reads
-evidence in rollouts, after the noise floor came; "first" those from before.
+"grid" are the runs of systems.toml by one command and of one code, with those of schedules.toml and sides.toml (seeds
+4 and 5). "earlier" is the same grid as older code ran it, with the same seeds: GPUs do not repeat to the bit, so it is
+another draw of the same differences as well as other code.
 """
 
 import argparse
@@ -20,15 +21,8 @@ from whale.report.compare.report import tables
 from whale.report.compare.sources import find
 from whale.report.compare.systems import group
 
-NEWER = (
-    "embedded/*-weight-only-*", "embedded/*-fst-*", "embedded/chess-*", "sides/*", "schedules/*",
-    "explanations/*-whale-s?.jsonl.gz",
-)  # fmt: skip
-FIRST = tuple(
-    f"embedded/{domain}-{system}-*"
-    for domain in ("searchqa", "math")
-    for system in ("weight-only", "harness-only", "fixed")
-)
+GRID = ("systems/*", "schedules/*", "sides/*-s4.*", "sides/*-s5.*")
+EARLIER = ("embedded/*",)
 WHALE = "whale (0.6, 4)"
 FIXED = ("whale (0.2, 2)", "whale (0.2, 6)", "whale (0.6, 2)", WHALE, "whale (0.6, 6)", "whale (1.2, 12)")
 Pair = tuple[str, str, str]
@@ -49,6 +43,10 @@ def in_all(system: str, against: str, domains: tuple[str, ...] = ("searchqa", "m
 
 QUESTIONS = (
     Question("Is WHALE above training alone?", in_all(WHALE, "weight-only")),
+    Question(
+        "With other steps?",
+        tuple(("searchqa", system, "weight-only") for system in (*FIXED, "adaptive") if system != WHALE),
+    ),
     Question("Above search alone?", in_all(WHALE, "harness-only")),
     Question("Above FST: does the restriction to prompts cost?", in_all(WHALE, "fst (0.6, 4)")),
     Question("FST against training alone", in_all("fst (0.6, 4)", "weight-only")),
@@ -99,7 +97,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=Path(__file__).parents[1] / "docs" / "results")
     results: Path = parser.parse_args().results
-    sets = {"newer": Differences(results, NEWER), "first": Differences(results, FIRST)}
+    sets = {"grid": Differences(results, GRID), "earlier": Differences(results, EARLIER)}
     print("| question | domain | runs | difference | points | bootstrap | seeds | these runs say |")
     print("|---|---|---|---|---|---|---|---|")
     told = []

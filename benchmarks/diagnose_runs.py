@@ -3,7 +3,7 @@
     python benchmarks/diagnose_runs.py [--results docs/results]
 
 Of each probe in RESULTS/diagnose.jsonl (`whale diagnose CONFIG --json`, a line each, with its domain and seed), and of
-the runs of the same seed that had one side only, in RESULTS/sides and RESULTS/embedded: the pair that validation
+the runs of the same seed that had one side only, in RESULTS/sides and RESULTS/systems: the pair that validation
 selected, on the test; on validation where the test was not read.
 """
 
@@ -49,9 +49,9 @@ def shown(gain: float, low: float, high: float) -> str:
 
 
 def find(results: Path, domain: str, side: str, seed: int) -> Path:
-    """The run of this seed: the newer one, where there are two."""
-    newer, older = results / "sides" / f"{domain}-{side}-s{seed}", results / "embedded" / f"{domain}-{side}-{seed}"
-    return next(p for path in (newer, older) if (p := path.with_name(path.name + ".jsonl.gz")).exists())
+    """The run of this seed; of the grid, where it is there as well."""
+    name = f"{domain}-{side}-s{seed}.jsonl.gz"
+    return next(path for folder in ("systems", "sides") if (path := results / folder / name).exists())
 
 
 def main() -> None:

@@ -65,7 +65,7 @@ def detectable(parts: tuple[float, float, float], seeds: int, tasks: int, power:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("logs", nargs="*", default=["docs/results/embedded"])
+    parser.add_argument("logs", nargs="*", default=["docs/results/systems"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[3, 5, 10])
     parser.add_argument("--tasks", type=int, nargs="+", default=[256, 1024])
     parser.add_argument("--power", type=float, default=0.8)

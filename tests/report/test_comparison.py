@@ -21,7 +21,7 @@ from whale.report.compare.sources import find
 from whale.report.compare.systems import Grouped, group, label
 from whale.report.compare.telling import telling
 
-LOGS = Path(__file__).parents[2] / "docs" / "results" / "embedded"
+LOGS = Path(__file__).parents[2] / "docs" / "results" / "systems"
 
 
 def both_sides(seed: int, *rewards: tuple[int, ...]) -> RunRecord:
@@ -249,6 +249,23 @@ def test_what_runs_did_before_a_setting_was_there_is_another_system() -> None:
     assert [system.name for system in group([with_floor, older]).systems] == [
         f"{WHALE}, search.noise_floor=False",
         f"{WHALE}, search.noise_floor=True",
+    ]
+
+
+def test_a_model_is_what_it_holds_whatever_its_name() -> None:
+    def made(seed: int, name: str, theta: str) -> RunRecord:
+        record = two_cycles(seed, (0,), (0,), (1,), model=name).record(name)
+        return replace(record, state=msgspec.structs.replace(record.state, model=theta))
+
+    same = [made(1, "smollm2", "aa" * 32), made(2, "/models/smollm2", "aa" * 32)]
+    (system,) = group(same).systems
+    assert (system.name, len(system.runs)) == (WHALE, 2)
+    other = made(1, "qwen", "bb" * 32)
+    assert [s.name for s in group([same[0], other]).systems] == [f"{WHALE}, model=qwen", f"{WHALE}, model=smollm2"]
+    namesake = made(3, "smollm2", "cc" * 32)
+    assert [s.name for s in group([same[0], namesake]).systems] == [
+        f"{WHALE}, model=aaaaaaaaaaaa",
+        f"{WHALE}, model=cccccccccccc",
     ]
 
 

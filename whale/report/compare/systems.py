@@ -108,8 +108,12 @@ def _system_key(record: RunRecord) -> str:
 
 
 def _telling(record: RunRecord) -> dict[str, Any]:
-    """What tells its system: the config, and the user's own files that were read when it began."""
-    return telling(record.config) | {f"{key} file": digest[:8] for key, digest in record.state.pinned.items()}
+    """What tells its system: the config, and the user's own files that were read when it began.
+
+    A model is what it holds: the same θ0 under another name or path is the same.
+    """
+    files = {f"{key} file": digest[:8] for key, digest in record.state.pinned.items()}
+    return telling(record.config) | files | ({"model": record.state.model[:12]} if record.state.model else {})
 
 
 def _domain_key(record: RunRecord) -> str:
@@ -140,5 +144,12 @@ def _distinction(record: RunRecord, twins: Sequence[RunRecord]) -> str:
     mine, usual = _telling(record), telling({})
     shown = {key for config in configs for key in config if len({repr(other.get(key)) for other in configs}) > 1}
     shown |= {key for key in _ALWAYS if key in mine and mine[key] != usual.get(key)}
-    differing = sorted(shown)
-    return "".join(f", {key}={mine.get(key)}" for key in differing)
+    values = mine | ({"model": _model_name(record, twins)} if "model" in shown else {})
+    return "".join(f", {key}={values.get(key)}" for key in sorted(shown))
+
+
+def _model_name(record: RunRecord, twins: Sequence[RunRecord]) -> str:
+    """As its config has it, unless another one has that name too."""
+    name = str(record.config.get("model", ""))
+    others = [twin for twin in twins if twin.state.model != record.state.model]
+    return record.state.model[:12] if name in [str(twin.config.get("model", "")) for twin in others] else name
