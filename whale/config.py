@@ -81,6 +81,10 @@ class WeightsConfig(Table, frozen=True, kw_only=True):
     weight_decay: float = 0.0
     grad_clip: float = 1.0
     micro_batch_tokens: int = 1024
+    activation_checkpointing: bool = False
+    """Compute each layer's activations again in the backward pass: less memory, about a third more time."""
+    compile: Literal["auto"] | bool = "auto"
+    """Compile the decoder layers; auto: on CUDA, where it works."""
     filters: Literal["default", "paper"] = "default"
     train_turns: Literal["all", "answer"] = "all"
     checkpoint_every: int = 1

@@ -10,12 +10,15 @@ import torch
 from transformers import PreTrainedModel
 
 from whale.errors import UsageError
-from whale.weights import attention, head
+from whale.weights import attention, head, layers
 from whale.weights.packing import Layout, pack_rows, pack_trees
 from whale.weights.types import Sample
 
 Packing = Literal["auto", "tree", "rows"]
 """How samples share a micro-batch: a prefix tree, padded rows, or a tree if the model's layers allow it."""
+
+Compile = Literal["auto"] | bool
+"""Whether decoder layers are compiled; auto: on CUDA, where it works."""
 
 _PROBE = (Sample((1, 2, 3, 4), (False, True, True, True)), Sample((1, 2, 5, 3), (False, True, True, True)))
 
@@ -54,8 +57,20 @@ def negative_log_likelihood(terms: Terms) -> Loss:
 class Objective:
     """A model's log-probabilities over packed samples, at its current weights, with gradients."""
 
-    def __init__(self, model: PreTrainedModel, dtype: torch.dtype, capacity: int, packing: Packing) -> None:
-        """Settle the packing of at most `capacity` tokens at once; a tree replaces the model's attention."""
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        dtype: torch.dtype,
+        capacity: int,
+        packing: Packing,
+        recompute: bool = False,
+        compiled: Compile = False,
+    ) -> None:
+        """Settle the packing of at most `capacity` tokens at once; a tree replaces the model's attention.
+
+        `recompute`: activations inside a layer are computed again in the backward pass. `compiled`:
+        see `Compile`.
+        """
         self._model = model
         self._device = next(model.parameters()).device
         self._dtype = dtype
@@ -65,11 +80,26 @@ class Objective:
         if model.config._attn_implementation == attention.NAME:
             model.set_attn_implementation("sdpa")  # another objective had it before
         self._rows_at_once = head.rows_at_once(model.config.get_text_config().vocab_size, self._device)
+        # Of a model's layers, so that masks are there before a compiled layer asks for one.
+        window = getattr(model.config.get_text_config(), "sliding_window", None)
+        self._windows = {None, window} if isinstance(window, int) else {None}
         self.packing: Literal["tree", "rows"] = "rows"
         self.chunked = False
         """Whether the head is one product with nothing behind it, and is applied in chunks."""
+        self.flex = False
+        """Whether a tree's attention is torch's flex attention."""
+        self.compiled = False
+        self.notes: list[str] = []
+        """Why something faster is not used here."""
+        layers.arrange(model, recompute, False)
         self.chunked = self._head_is_plain()
         self.packing = self._choose(packing)
+        if self.packing == "tree" and self._device.type == "cuda":
+            self._try("flex", "flex attention")
+        if compiled is True or (compiled == "auto" and self.flex):
+            layers.arrange(model, recompute, True)
+            if not self._try("compiled", "compiled layers"):
+                layers.arrange(model, recompute, False)
 
     def layouts(self, samples: Sequence[Sample]) -> Iterator[Layout]:
         """Cut samples into micro-batches that hold each trained token once."""
@@ -130,11 +160,12 @@ class Objective:
         return output if self.chunked else head.logprobs(needed(output), targets)
 
     def _tree(self, layout: Layout) -> tuple[torch.Tensor, dict[str, Any]]:
-        tree = attention.Tree.of(layout, self._device, self._block)
-        return torch.tensor(layout.rows, device=self._device), {
-            "position_ids": tree.depths[None],
-            "tree": tree,
-        }
+        if self.flex:
+            tree = attention.Tree.flexible(layout, self._device, self._windows)
+        else:
+            tree = attention.Tree.of(layout, self._device, self._block)
+        ids = layout.rows[0] + (0,) * (len(tree.ends) - layout.nodes)
+        return torch.tensor([ids], device=self._device), {"position_ids": tree.depths[None], "tree": tree}
 
     def _rows(self, layout: Layout) -> tuple[torch.Tensor, dict[str, Any]]:
         width = max(map(len, layout.rows))
@@ -142,6 +173,33 @@ class Objective:
         # By length, never by id: in many models the padding token is the end token, which is trained.
         lengths = torch.tensor([[len(row)] for row in layout.rows], device=self._device)
         return inputs, {"attention_mask": (torch.arange(width, device=self._device) < lengths).long()}
+
+    def _try(self, way: Literal["flex", "compiled"], name: str) -> bool:
+        """Go `way` if the probe's loss and gradient stay what they were; else keep the reason."""
+        before = self._probe_gradient()
+        setattr(self, way, True)
+        try:
+            found = self._probe_gradient()
+            tolerance = 1e-4 if self._dtype is torch.float32 else 2e-2
+            if all(math.isclose(a, b, rel_tol=tolerance) for a, b in zip(before, found, strict=True)):
+                return True
+            reason = f"loss and gradient norm {found} instead of {before}"
+        except Exception as error:  # compilers fail in many ways, and the slower way is always there
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        self._model.zero_grad(set_to_none=True)
+        setattr(self, way, False)
+        self.notes.append(f"no {name}: {reason}")
+        return False
+
+    def _probe_gradient(self) -> tuple[float, float]:
+        loss = 0.0
+        for layout in self.layouts(_PROBE):
+            part = self.loss(layout)
+            part.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            loss += part.item()
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self._model.parameters() if p.grad is not None]).item()
+        self._model.zero_grad(set_to_none=True)
+        return loss, norm
 
     def _choose(self, packing: Packing) -> Literal["tree", "rows"]:
         if packing == "rows":

@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from whale.errors import UsageError, WhaleError
 from whale.rollout.types import Engine
 from whale.weights import digest, sync
-from whale.weights.objective import LossFunction, Objective, Packing, negative_log_likelihood
+from whale.weights.objective import Compile, LossFunction, Objective, Packing, negative_log_likelihood
 from whale.weights.state import TrainerState
 from whale.weights.types import Sample, StepResult
 
@@ -50,6 +50,10 @@ class TrainerConfig:
     seed: int = 0
     """Mixed into each step's shuffle of rollouts into updates."""
     packing: Packing = "auto"
+    activation_checkpointing: bool = False
+    """Compute each layer's activations again in the backward pass: less memory, about a third more time."""
+    compile: Compile = "auto"
+    """Compile the decoder layers; auto: on CUDA, where it works."""
 
     def __post_init__(self) -> None:
         """Reject what no step can run with."""
@@ -62,6 +66,8 @@ class TrainerConfig:
             )
         if self.dtype not in ("auto", "float32", "bfloat16") or self.packing not in ("auto", "tree", "rows"):
             raise UsageError(f"trainer: dtype {self.dtype!r} or packing {self.packing!r} is unknown")
+        if self.compile not in ("auto", True, False):
+            raise UsageError(f'trainer: compile {self.compile!r} is unknown: "auto", true or false')
 
 
 class Trainer:
@@ -94,7 +100,9 @@ class Trainer:
         )
         self._state = TrainerState(self.model, self._optimizer, dict(_plain(config)))
         capacity = config.micro_batch_tokens or (1024 if self.device.type == "cpu" else 8192)
-        self._objective = Objective(self.model, self.dtype, capacity, config.packing)
+        self._objective = Objective(
+            self.model, self.dtype, capacity, config.packing, config.activation_checkpointing, config.compile
+        )
 
     @property
     def steps(self) -> int:
