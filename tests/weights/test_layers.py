@@ -48,7 +48,7 @@ def calls_of(model: PreTrainedModel, recompute: bool) -> int:
 
 
 def test_activation_checkpointing_computes_each_layer_twice_although_the_model_is_not_in_train_mode() -> None:
-    model = tiny_llama().eval()
+    model = tiny_llama().train(False)
     assert calls_of(model, recompute=False) == 2
     assert calls_of(model, recompute=True) == 4
     assert calls_of(model, recompute=False) == 2, "another objective undoes it"
@@ -110,10 +110,12 @@ def windowed() -> PreTrainedModel:
         torch.manual_seed(0)
         config = Qwen2Config(
             vocab_size=VOCABULARY, hidden_size=48, intermediate_size=48, num_hidden_layers=2, num_attention_heads=6,
-            num_key_value_heads=2, initializer_range=0.2, sliding_window=4, use_sliding_window=True, max_window_layers=1,
-            layer_types=["full_attention", "sliding_attention"],
+            num_key_value_heads=2, initializer_range=0.2, sliding_window=4, use_sliding_window=True,
+            max_window_layers=1, layer_types=["full_attention", "sliding_attention"],
         )  # fmt: skip
-        return Qwen2ForCausalLM(config).eval()  # type: ignore[no-untyped-call]  # transformers'
+        model: PreTrainedModel = Qwen2ForCausalLM(config)  # type: ignore[no-untyped-call]  # transformers'
+        model.train(False)
+        return model
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.nn.attention.flex_attention import BlockMask
 from torch.nn.functional import scaled_dot_product_attention
 
 from whale.weights import flex
@@ -40,7 +41,7 @@ class Tree:
     ends: torch.Tensor
     block: int
     cached: dict[int | None, list[_Block]] = field(default_factory=dict)
-    masks: dict[int | None, flex.BlockMask] | None = None
+    masks: dict[int | None, BlockMask] | None = None
     """By window: for flex attention. None: attention by blocks of queries."""
 
     @classmethod

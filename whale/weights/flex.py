@@ -23,10 +23,14 @@ def relation(depths: torch.Tensor, ends: torch.Tensor, window: int | None) -> Re
     def sees(batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
         return (key <= query) & (query < ends[key])
 
-    def sees_near(batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        return (key <= query) & (query < ends[key]) & (depths[query] - depths[key] < window)
+    if window is None:
+        return sees
+    reach = window
 
-    return sees if window is None else sees_near
+    def sees_near(batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return (key <= query) & (query < ends[key]) & (depths[query] - depths[key] < reach)
+
+    return sees_near
 
 
 def block_mask(depths: torch.Tensor, ends: torch.Tensor, window: int | None) -> BlockMask:

@@ -141,7 +141,7 @@ class Objective:
             flat = tensor.flatten(0, 1)
             return flat if len(flat) == len(wanted) else flat.index_select(0, torch.tensor(wanted, device=self._device))
 
-        last: Any = self._model.get_output_embeddings()
+        last: Any = self._model.get_output_embeddings()  # type: ignore[no-untyped-call]  # transformers'
 
         def chunked(hidden: torch.Tensor) -> torch.Tensor:
             return head.chunked_logprobs(needed(hidden), last.weight, targets, self._dtype)
@@ -232,7 +232,7 @@ class Objective:
 
     def _head_is_plain(self) -> bool:
         """Whether the model hands on what its head gives: tried, for a model may scale or cap its logits."""
-        last = self._model.get_output_embeddings()
+        last = self._model.get_output_embeddings()  # type: ignore[no-untyped-call]  # transformers'
         if type(last) is not torch.nn.Linear or last.bias is not None:
             return False
         whole = self._probe()
