@@ -263,7 +263,8 @@ def trl(options: argparse.Namespace) -> dict[str, Any]:
             learning_rate=1e-6, lr_scheduler_type="constant", optim="adamw_torch_fused", weight_decay=0.0,
             max_grad_norm=1.0, bf16=on_gpu(options), use_cpu=not on_gpu(options), gradient_checkpointing=False,
             packing=True, max_length=options.pack, dataset_kwargs={"skip_prepare_dataset": True},
-            logging_steps=1, save_strategy="no", report_to="none", disable_tqdm=True, **setting,
+            logging_steps=1, save_strategy="no", report_to="none", disable_tqdm=True,
+            train_sampling_strategy="sequential", **setting,  # each step the same rows
         )  # fmt: skip
         trainer = SFTTrainer(
             model=model, args=config, train_dataset=concatenate_datasets([rows] * steps),
