@@ -233,6 +233,8 @@ class Compute:
             dtype=engine.dtype,
             device=engine.device,
             threads=engine.threads or None,
+            activation_checkpointing=weights.activation_checkpointing,
+            compile=weights.compile,
         )
 
     def new_trainer(self, loss: LossFunction | None = None) -> AnyTrainer:

@@ -24,7 +24,7 @@ from whale.errors import UsageError, WhaleError
 from whale.rollout.devices import resolve_device, resolve_dtype
 from whale.rollout.types import Engine
 from whale.weights import digest, sync
-from whale.weights.objective import LossFunction, Objective, Packing, negative_log_likelihood
+from whale.weights.objective import Compile, LossFunction, Objective, Packing, negative_log_likelihood
 from whale.weights.state import TrainerState
 from whale.weights.types import Sample, StepResult
 
@@ -51,6 +51,10 @@ class TrainerConfig:
     seed: int = 0
     """Mixed into each step's shuffle of rollouts into updates."""
     packing: Packing = "auto"
+    activation_checkpointing: bool = False
+    """Compute each layer's activations again in the backward pass: less memory, about a third more time."""
+    compile: Compile = "auto"
+    """Compile the decoder layers; auto: on CUDA, where it works."""
 
     def __post_init__(self) -> None:
         """Reject what no step can run with."""
@@ -63,6 +67,8 @@ class TrainerConfig:
             )
         if self.dtype not in ("auto", "float32", "bfloat16") or self.packing not in ("auto", "tree", "rows"):
             raise UsageError(f"trainer: dtype {self.dtype!r} or packing {self.packing!r} is unknown")
+        if self.compile not in ("auto", True, False):
+            raise UsageError(f'trainer: compile {self.compile!r} is unknown: "auto", true or false')
 
 
 class Trainer:
@@ -86,7 +92,9 @@ class Trainer:
         self.model.train(False)  # no dropout: the equation has none
         self.model.requires_grad_(True)
         capacity = config.micro_batch_tokens or (1024 if self.device.type == "cpu" else 8192)
-        self._objective = Objective(self.model, self.dtype, capacity, config.packing)
+        self._objective = Objective(
+            self.model, self.dtype, capacity, config.packing, config.activation_checkpointing, config.compile
+        )
         self._distribute()
         self._optimizer = torch.optim.AdamW(
             self.model.parameters(),
