@@ -165,11 +165,22 @@ def sampled(options: argparse.Namespace) -> list[list[list[Any]]]:
     tasks = list(domain.splits()["weight"])[: options.questions]
     specs = [EpisodeSpec(task.id, k, 1000 * i + k) for i, task in enumerate(tasks) for k in range(options.samples)]
     sampling = Sampling(0.7, max_turns=2, max_generated_tokens=128, max_tokens_per_turn=32)
+    by_id = {task.id: task for task in tasks}
+    done = []
     with start_worker(domain.h0(), limits=Limits()) as worker:
         engine = TransformersEngine(resolve_model(EMBEDDED), device=options.device)
-        done = run_micro_batch(
-            engine, engine.chat, worker.files, {t.id: t for t in tasks}, specs, domain, sampling, worker.limits, worker
-        )
+        for start in range(0, len(specs), 32):  # each episode is a process of the sandbox
+            done += run_micro_batch(
+                engine,
+                engine.chat,
+                worker.files,
+                by_id,
+                specs[start : start + 32],
+                domain,
+                sampling,
+                worker.limits,
+                worker,
+            )
     return [[[list(s.token_ids), list(s.loss_mask)] for s in samples_from(trajectory)] for trajectory in done]
 
 

@@ -18,7 +18,7 @@ from transformers import (
 from tests.weights.conftest import VOCABULARY, rollouts, tiny_llama
 from tests.weights.test_rsft import assert_gradients_close, reference
 from whale.weights import head
-from whale.weights.head import Targets, chunked_logprobs
+from whale.weights.head import Targets, in_chunks
 from whale.weights.objective import Objective
 from whale.weights.types import Sample
 
@@ -43,7 +43,8 @@ def test_chunks_give_the_logprobs_and_gradients_of_all_logits_at_once(
     index, token = (torch.tensor(column) for column in zip(*pairs, strict=True))
     expected = (hidden @ weight.T).log_softmax(-1)[index, token]
     wanted = torch.autograd.grad((credit * expected.exp()).sum(), (hidden, weight))  # not linear in log π
-    found = chunked_logprobs(hidden, weight, Targets.of(pairs, 9, rows, torch.device("cpu")), torch.float64)
+    chosen, lse = in_chunks(hidden, weight, Targets.of(pairs, 9, rows, torch.device("cpu")), torch.float64)
+    found = chosen - lse[index]
     got = torch.autograd.grad((credit * found.double().exp()).sum(), (hidden, weight))
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
     for one, other in zip(got, wanted, strict=True):
@@ -51,7 +52,7 @@ def test_chunks_give_the_logprobs_and_gradients_of_all_logits_at_once(
 
 
 def test_no_tensor_of_a_training_step_has_more_logits_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(head.CHUNK, "cpu", 4 * VOCABULARY)
+    monkeypatch.setitem(head.LOGITS, "cpu", 4 * VOCABULARY)
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
@@ -119,12 +120,34 @@ def test_a_head_that_does_more_than_one_product_is_found_out_and_trained_as_it_i
     assert_gradients_close(model, expected)
 
 
-def test_a_plain_head_is_applied_in_chunks_and_left_as_it_was() -> None:
-    model = tiny_llama()
-    objective = Objective(model, torch.float32, 30, "auto")
-    assert objective.chunked
-    objective.logprobs([1, 2, 3])
-    assert "forward" not in vars(model.lm_head)
+@pytest.mark.parametrize("packing", ["tree", "rows"])
+def test_logits_that_fit_are_kept_and_more_are_computed_in_chunks_with_the_same_gradient(
+    monkeypatch: pytest.MonkeyPatch, packing: Any
+) -> None:
+    samples = [sample for samples in rollouts(5) for sample in samples]
+    expected_loss, expected = reference(tiny_llama(), samples)
+    for fits in (False, True):
+        model = tiny_llama()
+        (layout,) = Objective(model, torch.float32, 200, packing).layouts(samples)
+        places = len(layout.rows) * len({column for _, column in layout.predictors})
+        monkeypatch.setitem(head.LOGITS, "cpu", (places if fits else places - 1) * VOCABULARY)
+        objective = Objective(model, torch.float32, 200, packing)
+        assert objective.chunked
+        calls = 0
+        monkeypatch.setattr(head, "in_chunks", lambda *given, usual=head.in_chunks: counted(usual(*given)))
+
+        def counted(result: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return result
+
+        loss = objective.loss(layout) / sum(sample.trained for sample in samples)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        monkeypatch.undo()
+        assert calls == (0 if fits else 1)
+        assert loss.item() == pytest.approx(expected_loss, rel=1e-5)
+        assert_gradients_close(model, expected)
+        assert "forward" not in vars(model.lm_head), "the head is left as it was"
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -135,7 +158,7 @@ def test_gradients_are_summed_over_chunks_in_fp32_although_products_are_bfloat16
     samples = [Sample(tuple(range(1, 41)), (False,) + (True,) * 39)]
     gradients = []
     for rows in (1, 64):
-        monkeypatch.setitem(head.CHUNK, "cpu", rows * VOCABULARY)
+        monkeypatch.setitem(head.LOGITS, "cpu", rows * VOCABULARY)
         model = tiny_llama(tie_word_embeddings=False)
         objective = Objective(model, torch.bfloat16, 64, "tree")
         for layout in objective.layouts(samples):

@@ -63,7 +63,7 @@ class GRPO:
     def loss(self, terms: Terms) -> Loss:
         """Return -Σ weight · min(ρ A, clip(ρ) A), and of how many tokens the clip stopped the gradient."""
         weight_T, advantage_T = terms.weight_T, terms.advantage_T
-        change_T = terms.logprob_T - terms.recorded_T
+        change_T = terms.logprobs_T() - terms.recorded_T
         ratio_T = change_T.clamp(-_MOST, _MOST).exp()
         low, high = 1 - self.clip_low, 1 + self.clip_high
         surrogate_T = torch.minimum(ratio_T * advantage_T, ratio_T.clamp(low, high) * advantage_T)

@@ -1,9 +1,12 @@
-"""log π of chosen tokens from hidden states, with gradients, without the logits of all places at once.
+"""What log π of chosen tokens is made of, with gradients, without more logits at once than fit in a bound.
 
-The logits of a micro-batch are its largest tensor by far: 8,192 places of a vocabulary of 151,936 in fp32 are
-5 GB, and their gradient as much again. Here the head is applied to a chunk of places at a time, of which one
-log-sum-exp a place is kept; the backward pass computes the chunk's logits again. That costs one more product
-with the head, for the places that predict a trained token.
+    log π(token | context) = logit(token) - logsumexp(logits)
+
+The logits of a micro-batch can be its largest tensor by far: 8,192 places of a vocabulary of 151,936 in fp32 are
+5 GB, and their gradient as much again. One rule: logits that fit in `LOGITS` are kept for the backward pass, as
+any model's are. Beyond it the head is applied to a chunk of places at a time, of which one logsumexp a place is
+kept; the backward pass computes the chunk's logits again. That costs one more product with the head, for the
+places that predict a trained token.
 """
 
 from bisect import bisect_left
@@ -15,8 +18,8 @@ from typing import Any
 import torch
 from torch.nn.functional import linear
 
-CHUNK = {"cpu": 2**24, "cuda": 2**27}
-"""Logits at once: 64 MB of fp32 on a CPU, 512 MB on a GPU."""
+LOGITS = {"cpu": 2**26, "cuda": 2**27}
+"""Most logits at once: 256 MiB of fp32 on a CPU, 512 MiB on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +43,33 @@ class Targets:
         return cls(index, token, tuple(cuts))
 
 
-def rows_at_once(vocabulary: int, device: torch.device) -> int:
-    """How many places a chunk has."""
-    return max(1, CHUNK.get(device.type, CHUNK["cuda"]) // vocabulary)
+def most_places(vocabulary: int, device: torch.device) -> int:
+    """How many places' logits are computed at once at most."""
+    return max(1, LOGITS.get(device.type, LOGITS["cuda"]) // vocabulary)
 
 
-def logprobs(logits_PV: torch.Tensor, targets: Targets) -> torch.Tensor:
-    """Return log π of each target, fp32, from all logits at once: for heads that do more than one product."""
+def from_logits(logits_PV: torch.Tensor, targets: Targets) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return each target's logit [T] and each place's logsumexp [P], fp32, from the logits of all places."""
     fp32 = logits_PV.float()
-    return fp32[targets.index_T, targets.token_T] - fp32.logsumexp(-1)[targets.index_T]
+    return fp32[targets.index_T, targets.token_T], fp32.logsumexp(-1)
 
 
-def chunked_logprobs(
+def in_chunks(
     hidden_PH: torch.Tensor, weight_VH: torch.Tensor, targets: Targets, dtype: torch.dtype
-) -> torch.Tensor:
-    """Return log π of each target, fp32, under the logits hidden · weightᵀ, whose product is in `dtype`."""
-    result: torch.Tensor = _Chunked.apply(hidden_PH, weight_VH, targets, dtype)  # type: ignore[no-untyped-call]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the same under the logits hidden · weightᵀ, whose product is in `dtype`, a chunk at a time."""
+    result: tuple[torch.Tensor, torch.Tensor]
+    result = _Chunked.apply(hidden_PH, weight_VH, targets, dtype)  # type: ignore[no-untyped-call]
     return result
 
 
 class _Chunked(torch.autograd.Function):
-    """d log π_t / d logits = onehot(token) - softmax: all that the backward pass needs is one number a place."""
+    """d logit(token) / d logits = onehot(token); d logsumexp / d logits = softmax = exp(logits - logsumexp)."""
 
     @staticmethod
     def forward(
         ctx: Any, hidden_PH: torch.Tensor, weight_VH: torch.Tensor, targets: Targets, dtype: torch.dtype
-    ) -> torch.Tensor:
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         lse_P = hidden_PH.new_empty(len(hidden_PH), dtype=torch.float32)
         chosen_T = hidden_PH.new_empty(len(targets.index_T), dtype=torch.float32)
         hidden, weight = hidden_PH.to(dtype), weight_VH.to(dtype)
@@ -75,24 +79,23 @@ class _Chunked(torch.autograd.Function):
             chosen_T[first:end] = logits[targets.index_T[first:end] - start, targets.token_T[first:end]]
         ctx.save_for_backward(hidden_PH, weight_VH, lse_P)
         ctx.targets, ctx.dtype = targets, dtype
-        return chosen_T - lse_P[targets.index_T]
+        return chosen_T, lse_P
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (gradient_T,) = gradients
+        chosen_gradient_T, lse_gradient_P = gradients
         hidden_PH, weight_VH, lse_P = ctx.saved_tensors
         targets, dtype = ctx.targets, ctx.dtype
         need_hidden, need_weight = ctx.needs_input_grad[:2]
         hidden, weight = hidden_PH.to(dtype), weight_VH.to(dtype)
         grad_hidden = torch.empty_like(hidden_PH) if need_hidden else None
         grad_weight = torch.zeros_like(weight_VH) if need_weight else None  # fp32 sums, whatever the products are
-        share_P = torch.zeros_like(lse_P).index_add_(0, targets.index_T, gradient_T)
         for start, stop, first, end in targets.cuts:
             logits = linear(hidden[start:stop], weight).float()
-            change = logits.sub_(lse_P[start:stop, None]).exp_().mul_(-share_P[start:stop, None])
+            change = logits.sub_(lse_P[start:stop, None]).exp_().mul_(lse_gradient_P[start:stop, None])
             # A place may predict one token twice, with two credits: accumulate.
             where = (targets.index_T[first:end] - start, targets.token_T[first:end])
-            change = change.index_put_(where, gradient_T[first:end], accumulate=True).to(dtype)
+            change = change.index_put_(where, chosen_gradient_T[first:end], accumulate=True).to(dtype)
             if grad_hidden is not None:
                 grad_hidden[start:stop] = change @ weight
             if grad_weight is None:

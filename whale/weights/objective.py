@@ -27,13 +27,21 @@ _PROBE = (Sample((1, 2, 3, 4), (False, True, True, True)), Sample((1, 2, 5, 3), 
 class Terms:
     """A micro-batch's T trained tokens under the current weights, with gradients. All on one device."""
 
-    logprob_T: torch.Tensor
-    """log π(token | context), fp32."""
+    chosen_T: torch.Tensor
+    """Each token's logit, fp32."""
+    lse_P: torch.Tensor
+    """log Σ exp of each predictor's logits, fp32: a place may predict several tokens."""
+    index_T: torch.Tensor
+    """Each token's predictor."""
     weight_T: torch.Tensor
     """How many samples share the term."""
     advantage_T: torch.Tensor
     recorded_T: torch.Tensor
     """log π at sampling. Both fp32, and empty where the samples carry no advantage."""
+
+    def logprobs_T(self) -> torch.Tensor:
+        """Return log π(token | context), fp32."""
+        return self.chosen_T - self.lse_P[self.index_T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,8 @@ LossFunction = Callable[[Terms], Loss]
 
 def negative_log_likelihood(terms: Terms) -> Loss:
     """-Σ weight · log π(token | context): what RSFT minimises."""
-    return Loss(-(terms.weight_T * terms.logprob_T).sum())
+    times_P = torch.zeros_like(terms.lse_P).index_add_(0, terms.index_T, terms.weight_T.float())
+    return Loss((times_P * terms.lse_P).sum() - (terms.weight_T * terms.chosen_T).sum())
 
 
 class Objective:
@@ -79,13 +88,13 @@ class Objective:
         self._block = 128 if self._device.type == "cpu" else 1024
         if model.config._attn_implementation == attention.NAME:
             model.set_attn_implementation("sdpa")  # another objective had it before
-        self._rows_at_once = head.rows_at_once(model.config.get_text_config().vocab_size, self._device)
+        self._most_places = head.most_places(model.config.get_text_config().vocab_size, self._device)
         # Of a model's layers, so that masks are there before a compiled layer asks for one.
         window = getattr(model.config.get_text_config(), "sliding_window", None)
         self._windows = {None, window} if isinstance(window, int) else {None}
         self.packing: Literal["tree", "rows"] = "rows"
         self.chunked = False
-        """Whether the head is one product with nothing behind it, and is applied in chunks."""
+        """Whether the head is one product with nothing behind it: then it is applied in chunks where need be."""
         self.flex = False
         """Whether a tree's attention is torch's flex attention."""
         self.compiled = False
@@ -113,7 +122,8 @@ class Objective:
             torch.tensor(column, dtype=torch.float32, device=self._device)
             for column in (zip(*layout.credits, strict=True) if layout.credits else ((), ()))
         )
-        return Terms(self._logprobs(layout), weight, advantage, recorded)
+        chosen, lse, index = self._scores(layout)
+        return Terms(chosen, lse, index, weight, advantage, recorded)
 
     def loss(self, layout: Layout) -> torch.Tensor:
         """Return the scalar -Σ weight · log π(token | context) over a micro-batch, in fp32."""
@@ -125,31 +135,35 @@ class Objective:
         if len(ids) < 2:
             return []
         (layout,) = self.layouts([Sample(tuple(ids), (False,) + (True,) * (len(ids) - 1))])
-        values: list[float] = self._logprobs(layout).tolist()
+        chosen, lse, index = self._scores(layout)
+        values: list[float] = (chosen - lse[index]).tolist()
         return values
 
-    def _logprobs(self, layout: Layout) -> torch.Tensor:
-        """Return log π of each target, fp32: the head is applied only where it is needed, in chunks if it is plain."""
+    def _scores(self, layout: Layout) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return each target's logit, each predictor's logsumexp, both fp32, and each target's predictor.
+
+        The head is applied only where it is needed; in chunks, if it is plain and the logits are too many.
+        """
         columns = sorted({column for _, column in layout.predictors})
         place = {column: index for index, column in enumerate(columns)}
         wanted = [row * len(columns) + place[column] for row, column in layout.predictors]
         pairs = [(index, token) for index, token, _ in layout.targets]
-        targets = head.Targets.of(pairs, len(wanted), self._rows_at_once, self._device)
+        targets = head.Targets.of(pairs, len(wanted), self._most_places, self._device)
         inputs, extra = self._tree(layout) if layout.ends else self._rows(layout)
+        last: Any = self._model.get_output_embeddings()  # type: ignore[no-untyped-call]  # transformers'
 
         def needed(tensor: torch.Tensor) -> torch.Tensor:
             flat = tensor.flatten(0, 1)
             return flat if len(flat) == len(wanted) else flat.index_select(0, torch.tensor(wanted, device=self._device))
 
-        last: Any = self._model.get_output_embeddings()  # type: ignore[no-untyped-call]  # transformers'
-
         def chunked(hidden: torch.Tensor) -> torch.Tensor:
-            return head.chunked_logprobs(needed(hidden), last.weight, targets, self._dtype)
+            return torch.cat(head.in_chunks(needed(hidden), last.weight, targets, self._dtype))
 
+        in_chunks = self.chunked and len(layout.rows) * len(columns) > self._most_places
         bf16 = self._dtype is not torch.float32
         with (
             torch.autocast(self._device.type, dtype=self._dtype) if bf16 else contextlib.nullcontext(),
-            head.replaced(last, chunked) if self.chunked else contextlib.nullcontext(),
+            head.replaced(last, chunked) if in_chunks else contextlib.nullcontext(),
         ):
             output: torch.Tensor = self._model(
                 input_ids=inputs,
@@ -157,7 +171,11 @@ class Objective:
                 logits_to_keep=torch.tensor(columns, device=self._device),
                 **extra,
             ).logits
-        return output if self.chunked else head.logprobs(needed(output), targets)
+        if in_chunks:
+            chosen, lse = output.split((len(pairs), len(wanted)))
+        else:
+            chosen, lse = head.from_logits(needed(output), targets)
+        return chosen, lse, targets.index_T
 
     def _tree(self, layout: Layout) -> tuple[torch.Tensor, dict[str, Any]]:
         if self.flex:
@@ -235,14 +253,17 @@ class Objective:
         last = self._model.get_output_embeddings()  # type: ignore[no-untyped-call]  # transformers'
         if type(last) is not torch.nn.Linear or last.bias is not None:
             return False
+        usual = self._dtype, self._most_places
+        self._dtype = torch.float32  # other products of the same numbers round alike
         whole = self._probe()
-        self.chunked = True
+        self.chunked, self._most_places = True, 1
         try:
             return math.isclose(whole, self._probe(), rel_tol=1e-5)
         except (IndexError, RuntimeError, TypeError, ValueError):
             return False  # it does something that only logits have the shape for
         finally:
             self.chunked = False
+            self._dtype, self._most_places = usual
 
     @torch.no_grad()
     def _probe(self) -> float:
