@@ -101,7 +101,7 @@ def flex_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def flexible(model: PreTrainedModel, recompute: bool = False) -> Objective:
     objective = Objective(model, torch.float32, 240, "tree", recompute)
-    assert objective._try("flex", "flex attention"), objective.notes
+    assert objective._try(True, False, recompute), objective.notes
     return objective
 
 
@@ -142,7 +142,7 @@ def test_flex_attention_in_its_plain_form_gives_loss_and_gradient_of_the_equatio
 def test_where_flex_attention_does_not_work_the_objective_says_why_and_goes_on() -> None:
     objective = Objective(tiny_llama(), torch.float32, 150, "tree")
     before = gradient(objective, SAMPLES)
-    assert not objective._try("flex", "flex attention")
+    assert not objective._try(True, False, False)
     assert not objective.flex
     (note,) = objective.notes
     assert note.startswith("no flex attention: ")

@@ -17,10 +17,20 @@ from whale.weights.types import Sample
 Packing = Literal["auto", "tree", "rows"]
 """How samples share a micro-batch: a prefix tree, padded rows, or a tree if the model's layers allow it."""
 
-Compile = Literal["auto"] | bool
-"""Whether decoder layers are compiled; auto: on CUDA, where it works."""
-
 _PROBE = (Sample((1, 2, 3, 4), (False, True, True, True)), Sample((1, 2, 5, 3), (False, True, True, True)))
+
+
+def _branches(count: int) -> list[Sample]:
+    """Up to 100 samples that make a tree of 8 to 9 nodes each."""
+    return [
+        Sample((1, 2 + number // 10, 2 + number % 10, *range(2, 10)), (False,) * 3 + (True,) * 8)
+        for number in range(count)
+    ]
+
+
+_SIZES = tuple(_branches(count) for count in (2, 20, 35))
+"""What a compiler is tried on: fewer than 128 nodes, than 256, than 384. A first size is compiled as it is, and
+another makes sizes symbols: what fails at that should fail here, not in the middle of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +83,12 @@ class Objective:
         capacity: int,
         packing: Packing,
         recompute: bool = False,
-        compiled: Compile = False,
+        compile: bool = False,
     ) -> None:
         """Settle the packing of at most `capacity` tokens at once; a tree replaces the model's attention.
 
-        `recompute`: activations inside a layer are computed again in the backward pass. `compiled`:
-        see `Compile`.
+        `recompute`: activations inside a layer are computed again in the backward pass. `compile`: so are layers,
+        and on CUDA a tree's attention, where it works; `notes` say what does not.
         """
         self._model = model
         self._device = next(model.parameters()).device
@@ -96,19 +106,20 @@ class Objective:
         self.chunked = False
         """Whether the head is one product with nothing behind it: then it is applied in chunks where need be."""
         self.flex = False
-        """Whether a tree's attention is torch's flex attention."""
+        """Whether a tree's attention is torch's flex attention, compiled."""
         self.compiled = False
+        """Whether the decoder layers are compiled."""
         self.notes: list[str] = []
         """Why something faster is not used here."""
         layers.arrange(model, recompute, False)
         self.chunked = self._head_is_plain()
         self.packing = self._choose(packing)
-        if self.packing == "tree" and self._device.type == "cuda":
-            self._try("flex", "flex attention")
-        if compiled is True or (compiled == "auto" and self.flex):
-            layers.arrange(model, recompute, True)
-            if not self._try("compiled", "compiled layers"):
-                layers.arrange(model, recompute, False)
+        if compile:
+            # Both in one first: attention alone is compiled only if that is all that works.
+            flexible = self.packing == "tree" and self._device.type == "cuda"
+            for flex, compiled in ((True, True), (True, False), (False, True)) if flexible else ((False, True),):
+                if self._try(flex, compiled, recompute):
+                    break
 
     def layouts(self, samples: Sequence[Sample]) -> Iterator[Layout]:
         """Cut samples into micro-batches that hold each trained token once."""
@@ -135,7 +146,9 @@ class Objective:
         if len(ids) < 2:
             return []
         (layout,) = self.layouts([Sample(tuple(ids), (False,) + (True,) * (len(ids) - 1))])
-        chosen, lse, index = self._scores(layout)
+        # Not worth compiling a second time, without gradients.
+        with torch.compiler.set_stance("force_eager") if self.compiled else contextlib.nullcontext():
+            chosen, lse, index = self._scores(layout)
         values: list[float] = (chosen - lse[index]).tolist()
         return values
 
@@ -178,7 +191,7 @@ class Objective:
         return chosen, lse, targets.index_T
 
     def _tree(self, layout: Layout) -> tuple[torch.Tensor, dict[str, Any]]:
-        if self.flex:
+        if self.flex and torch.is_grad_enabled():
             tree = attention.Tree.flexible(layout, self._device, self._windows)
         else:
             tree = attention.Tree.of(layout, self._device, self._block)
@@ -192,32 +205,39 @@ class Objective:
         lengths = torch.tensor([[len(row)] for row in layout.rows], device=self._device)
         return inputs, {"attention_mask": (torch.arange(width, device=self._device) < lengths).long()}
 
-    def _try(self, way: Literal["flex", "compiled"], name: str) -> bool:
-        """Go `way` if the probe's loss and gradient stay what they were; else keep the reason."""
-        before = self._probe_gradient()
-        setattr(self, way, True)
+    def _try(self, flex: bool, compiled: bool, recompute: bool) -> bool:
+        """Go this way if losses and gradients of the probes stay what they were; else keep the reason."""
+        before = self._probe_gradients()
+        name = " and ".join(["flex attention"] * flex + ["compiled layers"] * compiled)
         try:
-            found = self._probe_gradient()
+            layers.arrange(self._model, recompute, compiled)
+            self.flex, self.compiled = flex, compiled
+            found = self._probe_gradients()
             tolerance = 1e-4 if self._dtype is torch.float32 else 2e-2
             if all(math.isclose(a, b, rel_tol=tolerance) for a, b in zip(before, found, strict=True)):
                 return True
-            reason = f"loss and gradient norm {found} instead of {before}"
+            reason = f"losses and gradient norms {found} instead of {before}"
         except Exception as error:  # compilers fail in many ways, and the slower way is always there
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         self._model.zero_grad(set_to_none=True)
-        setattr(self, way, False)
+        layers.arrange(self._model, recompute, False)
+        self.flex = self.compiled = False
         self.notes.append(f"no {name}: {reason}")
         return False
 
-    def _probe_gradient(self) -> tuple[float, float]:
-        loss = 0.0
-        for layout in self.layouts(_PROBE):
-            part = self.loss(layout)
-            part.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            loss += part.item()
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self._model.parameters() if p.grad is not None]).item()
-        self._model.zero_grad(set_to_none=True)
-        return loss, norm
+    def _probe_gradients(self) -> list[float]:
+        """Loss and gradient norm of each probe."""
+        found = []
+        for samples in _SIZES:
+            loss = 0.0
+            for layout in self.layouts(samples):
+                part = self.loss(layout)
+                part.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+                loss += part.item()
+            gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
+            found += [loss, torch.nn.utils.get_total_norm(gradients).item()]
+            self._model.zero_grad(set_to_none=True)
+        return found
 
     def _choose(self, packing: Packing) -> Literal["tree", "rows"]:
         if packing == "rows":

@@ -24,7 +24,7 @@ from whale.errors import UsageError, WhaleError
 from whale.rollout.devices import resolve_device, resolve_dtype
 from whale.rollout.types import Engine
 from whale.weights import digest, sync
-from whale.weights.objective import Compile, LossFunction, Objective, Packing, negative_log_likelihood
+from whale.weights.objective import LossFunction, Objective, Packing, negative_log_likelihood
 from whale.weights.state import TrainerState
 from whale.weights.types import Sample, StepResult
 
@@ -53,8 +53,8 @@ class TrainerConfig:
     packing: Packing = "auto"
     activation_checkpointing: bool = False
     """Compute each layer's activations again in the backward pass: less memory, about a third more time."""
-    compile: Compile = "auto"
-    """Compile the decoder layers; auto: on CUDA, where it works."""
+    compile: bool = False
+    """Compile the decoder layers, on CUDA with attention over the tree, where it works. Costs minutes at the start."""
 
     def __post_init__(self) -> None:
         """Reject what no step can run with."""
@@ -67,8 +67,6 @@ class TrainerConfig:
             )
         if self.dtype not in ("auto", "float32", "bfloat16") or self.packing not in ("auto", "tree", "rows"):
             raise UsageError(f"trainer: dtype {self.dtype!r} or packing {self.packing!r} is unknown")
-        if self.compile not in ("auto", True, False):
-            raise UsageError(f'trainer: compile {self.compile!r} is unknown: "auto", true or false')
 
 
 class Trainer:
@@ -116,6 +114,10 @@ class Trainer:
     def steps(self) -> int:
         """Steps that this trainer's state has been through, those without an update included."""
         return self._state.steps
+
+    def notes(self) -> list[str]:
+        """Return why something faster that was asked for is not used."""
+        return list(self._objective.notes)
 
     def step(self, rollouts: Sequence[Sequence[Sample]], seed: int, label: str | None = None) -> StepResult:
         """Do one pass over the kept rollouts, ⌈kept / minibatch⌉ updates, each over its own tokens.
