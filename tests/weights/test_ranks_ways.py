@@ -1,4 +1,4 @@
-"""Two ranks with what saves memory or time on one: the head in chunks, activations computed again, compiled layers."""
+"""Two ranks with what saves memory or time on one: the head in chunks, layers computed again or compiled."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,3 +40,17 @@ def test_two_ranks_with_the_head_in_chunks_have_the_gradient_of_the_equation(
     assert found.keys() == expected.keys()
     for name, gradient in expected.items():
         assert float((found[name].double() - gradient).norm()) <= 2e-5 * norm, name
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("recompute", [True, False])
+def test_two_ranks_with_compiled_layers_train_as_two_without(crew: Crew, tmp_path: Path, recompute: bool) -> None:
+    tiny_llama().save_pretrained(tmp_path / "model")
+    results = []
+    for compiled in (False, True):
+        config = settings_of(compile=compiled, activation_checkpointing=recompute)
+        learner = crew.trainer(tmp_path / "model", config)
+        assert learner.notes() == []
+        results.append([learner.step(uneven(n), seed=n) for n in (6, 9)])  # trees of other sizes
+    for ours, theirs in zip(*results, strict=True):
+        assert (ours.loss, ours.grad_norm) == pytest.approx((theirs.loss, theirs.grad_norm), rel=1e-4)
