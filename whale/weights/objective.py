@@ -185,7 +185,7 @@ class Objective:
                 **extra,
             ).logits
         if in_chunks:
-            chosen, lse = output.split((len(pairs), len(wanted)))
+            chosen, lse = torch.split(output, (len(pairs), len(wanted)))  # type: ignore[no-untyped-call]  # torch's
         else:
             chosen, lse = head.from_logits(needed(output), targets)
         return chosen, lse, targets.index_T
