@@ -185,7 +185,7 @@ class Objective:
                 **extra,
             ).logits
         if in_chunks:
-            chosen, lse = torch.split(output, (len(pairs), len(wanted)))  # type: ignore[no-untyped-call]  # torch's
+            chosen, lse = output[: len(pairs)], output[len(pairs) :]
         else:
             chosen, lse = head.from_logits(needed(output), targets)
         return chosen, lse, targets.index_T
