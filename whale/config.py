@@ -83,6 +83,10 @@ class WeightsConfig(Table, frozen=True, kw_only=True):
     micro_batch_tokens: int = 1024
     ranks: int = 1
     """Processes that train together: rank i on CUDA device i, or all on the CPU. Like threads, part of a digest."""
+    activation_checkpointing: bool = False
+    """Compute each layer's activations again in the backward pass: less memory, about a third more time."""
+    compile: bool = False
+    """Compile the decoder layers, on CUDA with attention over the tree, where it works. Costs minutes at the start."""
     filters: Literal["default", "paper"] = "default"
     train_turns: Literal["all", "answer"] = "all"
     checkpoint_every: int = 1

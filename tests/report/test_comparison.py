@@ -230,15 +230,16 @@ def test_what_bears_on_no_result_tells_no_systems_apart() -> None:
     alike = [
         made(1, weights={"rollouts_per_prompt": 2, "checkpoint_every": 8, "micro_batch_tokens": 64}),
         made(2, weights={"rollouts_per_prompt": 2, "checkpoint_every": 100, "micro_batch_tokens": 4096}),
+        made(4, weights={"rollouts_per_prompt": 2, "activation_checkpointing": True, "compile": True}),
     ]
     older = made(3, weights={"rollouts_per_prompt": 2})
     config = dict(older.config)
-    for table, key in (("weights", "method"), ("schedule", "tasks_patience")):
+    for table, key in (("weights", "method"), ("weights", "compile"), ("schedule", "tasks_patience")):
         # A key that came later: its default is what the run did.
         config[table] = {name: value for name, value in config[table].items() if name != key}
     older = replace(older, state=msgspec.structs.replace(older.state, config=config))
     (system,) = group([*alike, older]).systems
-    assert (system.name, len(system.runs)) == (WHALE, 3)
+    assert (system.name, len(system.runs)) == (WHALE, 4)
 
 
 def test_what_runs_did_before_a_setting_was_there_is_another_system() -> None:

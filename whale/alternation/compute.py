@@ -233,17 +233,24 @@ class Compute:
             dtype=engine.dtype,
             device=engine.device,
             threads=engine.threads or None,
+            activation_checkpointing=weights.activation_checkpointing,
+            compile=weights.compile,
         )
 
     def new_trainer(self, loss: LossFunction | None = None) -> AnyTrainer:
         """A trainer at θ0, which minimises what the config's method does. On several ranks the only one."""
         config, ranks, loss = self.trainer_config(), self.config.weights.ranks, loss or self.method.loss
+        trainer: AnyTrainer
         if ranks == 1:
-            return Trainer(self.model_path, config, loss)
-        if self._crew is None or self._crew.closed:
-            self.reporter.note(f"starting the trainer on {ranks} ranks")
-            self._crew = Crew(ranks, config.device)
-        return self._crew.trainer(self.model_path, config, loss)
+            trainer = Trainer(self.model_path, config, loss)
+        else:
+            if self._crew is None or self._crew.closed:
+                self.reporter.note(f"starting the trainer on {ranks} ranks")
+                self._crew = Crew(ranks, config.device)
+            trainer = self._crew.trainer(self.model_path, config, loss)
+        for note in trainer.notes() if config.compile else ():
+            self.reporter.note(f"trainer: {note}")
+        return trainer
 
     def ensure_trainer(self, state: State) -> AnyTrainer:
         """The trainer at the state's θ and optimiser: from memory, or checkpoint plus recorded steps.

@@ -27,6 +27,8 @@ MOVABLE = (
     "search.options.cli",
     "search.options.patience",
     "search.options.read_timeout",
+    "weights.activation_checkpointing",
+    "weights.compile",
     "weights.ranks",
 )
 """None of them says what is sampled, proposed, trained or accepted, and none is part of a rollout's key."""

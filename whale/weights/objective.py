@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from whale.errors import UsageError
-from whale.weights import attention
+from whale.weights import attention, head, layers
 from whale.weights.packing import Layout, pack_rows, pack_trees
 from whale.weights.types import Sample
 
@@ -20,15 +20,29 @@ Packing = Literal["auto", "tree", "rows"]
 _PROBE = (Sample((1, 2, 3, 4), (False, True, True, True)), Sample((1, 2, 5, 3), (False, True, True, True)))
 
 
+def _branches(count: int) -> list[Sample]:
+    """Up to 100 samples that make a tree of 8 to 9 nodes each."""
+    return [
+        Sample((1, 2 + number // 10, 2 + number % 10, *range(2, 10)), (False,) * 3 + (True,) * 8)
+        for number in range(count)
+    ]
+
+
+_SIZES = tuple(_branches(count) for count in (2, 20, 35))
+"""What a compiler is tried on: fewer than 128 nodes, than 256, than 384. A first size is compiled as it is, and
+another makes sizes symbols: what fails at that should fail here, not in the middle of a run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """A micro-batch's T trained tokens under the current weights, with gradients. All on one device."""
 
-    logits_PV: torch.Tensor
-    """fp32, one row a predictor: a place may predict several tokens."""
+    chosen_T: torch.Tensor
+    """Each token's logit, fp32."""
+    lse_P: torch.Tensor
+    """log Σ exp of each predictor's logits, fp32: a place may predict several tokens."""
     index_T: torch.Tensor
     """Each token's predictor."""
-    token_T: torch.Tensor
     weight_T: torch.Tensor
     """How many samples share the term."""
     advantage_T: torch.Tensor
@@ -37,7 +51,7 @@ class Terms:
 
     def logprobs_T(self) -> torch.Tensor:
         """Return log π(token | context), fp32."""
-        return self.logits_PV[self.index_T, self.token_T] - self.logits_PV.logsumexp(-1)[self.index_T]
+        return self.chosen_T - self.lse_P[self.index_T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +69,27 @@ LossFunction = Callable[[Terms], Loss]
 
 def negative_log_likelihood(terms: Terms) -> Loss:
     """-Σ weight · log π(token | context): what RSFT minimises."""
-    # One logsumexp a predictor, whichever and however many tokens it predicts.
-    times_P = torch.zeros(len(terms.logits_PV), device=terms.logits_PV.device)
-    times_P = times_P.index_add_(0, terms.index_T, terms.weight_T.float())
-    chosen_T = terms.logits_PV[terms.index_T, terms.token_T]
-    return Loss((times_P * terms.logits_PV.logsumexp(-1)).sum() - (terms.weight_T * chosen_T).sum())
+    times_P = torch.zeros_like(terms.lse_P).index_add_(0, terms.index_T, terms.weight_T.float())
+    return Loss((times_P * terms.lse_P).sum() - (terms.weight_T * terms.chosen_T).sum())
 
 
 class Objective:
     """A model's log-probabilities over packed samples, at its current weights, with gradients."""
 
-    def __init__(self, model: PreTrainedModel, dtype: torch.dtype, capacity: int, packing: Packing) -> None:
-        """Settle the packing of at most `capacity` tokens at once; a tree replaces the model's attention."""
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        dtype: torch.dtype,
+        capacity: int,
+        packing: Packing,
+        recompute: bool = False,
+        compile: bool = False,
+    ) -> None:
+        """Settle the packing of at most `capacity` tokens at once; a tree replaces the model's attention.
+
+        `recompute`: activations inside a layer are computed again in the backward pass. `compile`: so are layers,
+        and on CUDA a tree's attention, where it works; `notes` say what does not.
+        """
         self._model = model
         self._device = next(model.parameters()).device
         self._dtype = dtype
@@ -75,7 +98,28 @@ class Objective:
         self._block = 128 if self._device.type == "cpu" else 1024
         if model.config._attn_implementation == attention.NAME:
             model.set_attn_implementation("sdpa")  # another objective had it before
+        self._most_places = head.most_places(model.config.get_text_config().vocab_size, self._device)
+        # Of a model's layers, so that masks are there before a compiled layer asks for one.
+        window = getattr(model.config.get_text_config(), "sliding_window", None)
+        self._windows = {None, window} if isinstance(window, int) else {None}
+        self.packing: Literal["tree", "rows"] = "rows"
+        self.chunked = False
+        """Whether the head is one product with nothing behind it: then it is applied in chunks where need be."""
+        self.flex = False
+        """Whether a tree's attention is torch's flex attention, compiled."""
+        self.compiled = False
+        """Whether the decoder layers are compiled."""
+        self.notes: list[str] = []
+        """Why something faster is not used here."""
+        layers.arrange(model, recompute, False)
+        self.chunked = self._head_is_plain()
         self.packing = self._choose(packing)
+        if compile:
+            # Both in one first: attention alone is compiled only if that is all that works.
+            flexible = self.packing == "tree" and self._device.type == "cuda"
+            for flex, compiled in ((True, True), (True, False), (False, True)) if flexible else ((False, True),):
+                if self._try(flex, compiled, recompute):
+                    break
 
     def layouts(self, samples: Sequence[Sample]) -> Iterator[Layout]:
         """Cut samples into micro-batches that hold each trained token once."""
@@ -84,14 +128,13 @@ class Objective:
 
     def terms(self, layout: Layout) -> Terms:
         """Return the trained tokens of a micro-batch."""
-        index, token, weight = (
-            torch.tensor(column, device=self._device) for column in zip(*layout.targets, strict=True)
-        )
+        weight = torch.tensor([weight for _, _, weight in layout.targets], device=self._device)
         advantage, recorded = (
             torch.tensor(column, dtype=torch.float32, device=self._device)
             for column in (zip(*layout.credits, strict=True) if layout.credits else ((), ()))
         )
-        return Terms(self._logits(layout), index, token, weight, advantage, recorded)
+        chosen, lse, index = self._scores(layout)
+        return Terms(chosen, lse, index, weight, advantage, recorded)
 
     def loss(self, layout: Layout) -> torch.Tensor:
         """Return the scalar -Σ weight · log π(token | context) over a micro-batch, in fp32."""
@@ -103,35 +146,57 @@ class Objective:
         if len(ids) < 2:
             return []
         (layout,) = self.layouts([Sample(tuple(ids), (False,) + (True,) * (len(ids) - 1))])
-        chosen = self._logits(layout).log_softmax(-1)
-        values: list[float] = chosen.gather(1, torch.tensor(ids[1:], device=self._device)[:, None])[:, 0].tolist()
+        # Not worth compiling a second time, without gradients.
+        with torch.compiler.set_stance("force_eager") if self.compiled else contextlib.nullcontext():
+            chosen, lse, index = self._scores(layout)
+        values: list[float] = (chosen - lse[index]).tolist()
         return values
 
-    def _logits(self, layout: Layout) -> torch.Tensor:
-        """Return fp32 logits [predictors, vocabulary]: the head is applied only where they are needed."""
+    def _scores(self, layout: Layout) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return each target's logit, each predictor's logsumexp, both fp32, and each target's predictor.
+
+        The head is applied only where it is needed; in chunks, if it is plain and the logits are too many.
+        """
         columns = sorted({column for _, column in layout.predictors})
+        place = {column: index for index, column in enumerate(columns)}
+        wanted = [row * len(columns) + place[column] for row, column in layout.predictors]
+        pairs = [(index, token) for index, token, _ in layout.targets]
+        targets = head.Targets.of(pairs, len(wanted), self._most_places, self._device)
         inputs, extra = self._tree(layout) if layout.ends else self._rows(layout)
+        last: Any = self._model.get_output_embeddings()  # type: ignore[no-untyped-call]  # transformers'
+
+        def needed(tensor: torch.Tensor) -> torch.Tensor:
+            flat = tensor.flatten(0, 1)
+            return flat if len(flat) == len(wanted) else flat.index_select(0, torch.tensor(wanted, device=self._device))
+
+        def chunked(hidden: torch.Tensor) -> torch.Tensor:
+            return torch.cat(head.in_chunks(needed(hidden), last.weight, targets, self._dtype))
+
+        in_chunks = self.chunked and len(layout.rows) * len(columns) > self._most_places
         bf16 = self._dtype is not torch.float32
-        with torch.autocast(self._device.type, dtype=self._dtype) if bf16 else contextlib.nullcontext():
-            logits = self._model(
+        with (
+            torch.autocast(self._device.type, dtype=self._dtype) if bf16 else contextlib.nullcontext(),
+            head.replaced(last, chunked) if in_chunks else contextlib.nullcontext(),
+        ):
+            output: torch.Tensor = self._model(
                 input_ids=inputs,
                 use_cache=False,
                 logits_to_keep=torch.tensor(columns, device=self._device),
                 **extra,
-            ).logits.flatten(0, 1)
-        place = {column: index for index, column in enumerate(columns)}
-        wanted = [row * len(columns) + place[column] for row, column in layout.predictors]
-        if len(wanted) < len(logits):
-            logits = logits.index_select(0, torch.tensor(wanted, device=self._device))
-        fp32: torch.Tensor = logits.float()
-        return fp32
+            ).logits
+        if in_chunks:
+            chosen, lse = output[: len(pairs)], output[len(pairs) :]
+        else:
+            chosen, lse = head.from_logits(needed(output), targets)
+        return chosen, lse, targets.index_T
 
     def _tree(self, layout: Layout) -> tuple[torch.Tensor, dict[str, Any]]:
-        tree = attention.Tree.of(layout, self._device, self._block)
-        return torch.tensor(layout.rows, device=self._device), {
-            "position_ids": tree.depths[None],
-            "tree": tree,
-        }
+        if self.flex and torch.is_grad_enabled():
+            tree = attention.Tree.flexible(layout, self._device, self._windows)
+        else:
+            tree = attention.Tree.of(layout, self._device, self._block)
+        ids = layout.rows[0] + (0,) * (len(tree.ends) - layout.nodes)
+        return torch.tensor([ids], device=self._device), {"position_ids": tree.depths[None], "tree": tree}
 
     def _rows(self, layout: Layout) -> tuple[torch.Tensor, dict[str, Any]]:
         width = max(map(len, layout.rows))
@@ -139,6 +204,40 @@ class Objective:
         # By length, never by id: in many models the padding token is the end token, which is trained.
         lengths = torch.tensor([[len(row)] for row in layout.rows], device=self._device)
         return inputs, {"attention_mask": (torch.arange(width, device=self._device) < lengths).long()}
+
+    def _try(self, flex: bool, compiled: bool, recompute: bool) -> bool:
+        """Go this way if losses and gradients of the probes stay what they were; else keep the reason."""
+        before = self._probe_gradients()
+        name = " and ".join(["flex attention"] * flex + ["compiled layers"] * compiled)
+        try:
+            layers.arrange(self._model, recompute, compiled)
+            self.flex, self.compiled = flex, compiled
+            found = self._probe_gradients()
+            tolerance = 1e-4 if self._dtype is torch.float32 else 2e-2
+            if all(math.isclose(a, b, rel_tol=tolerance) for a, b in zip(before, found, strict=True)):
+                return True
+            reason = f"losses and gradient norms {found} instead of {before}"
+        except Exception as error:  # compilers fail in many ways, and the slower way is always there
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        self._model.zero_grad(set_to_none=True)
+        layers.arrange(self._model, recompute, False)
+        self.flex = self.compiled = False
+        self.notes.append(f"no {name}: {reason}")
+        return False
+
+    def _probe_gradients(self) -> list[float]:
+        """Loss and gradient norm of each probe."""
+        found = []
+        for samples in _SIZES:
+            loss = 0.0
+            for layout in self.layouts(samples):
+                part = self.loss(layout)
+                part.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+                loss += part.item()
+            gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
+            found += [loss, torch.nn.utils.get_total_norm(gradients).item()]
+            self._model.zero_grad(set_to_none=True)
+        return found
 
     def _choose(self, packing: Packing) -> Literal["tree", "rows"]:
         if packing == "rows":
@@ -168,6 +267,23 @@ class Objective:
             pass  # the model has an attention of its own, or does not hand the tree on
         self._model.set_attn_implementation(usual)
         return False
+
+    def _head_is_plain(self) -> bool:
+        """Whether the model hands on what its head gives: tried, for a model may scale or cap its logits."""
+        last = self._model.get_output_embeddings()  # type: ignore[no-untyped-call]  # transformers'
+        if type(last) is not torch.nn.Linear or last.bias is not None:
+            return False
+        usual = self._dtype, self._most_places
+        self._dtype = torch.float32  # other products of the same numbers round alike
+        whole = self._probe()
+        self.chunked, self._most_places = True, 1
+        try:
+            return math.isclose(whole, self._probe(), rel_tol=1e-5)
+        except (IndexError, RuntimeError, TypeError, ValueError):
+            return False  # it does something that only logits have the shape for
+        finally:
+            self.chunked = False
+            self._dtype, self._most_places = usual
 
     @torch.no_grad()
     def _probe(self) -> float:

@@ -187,6 +187,11 @@ class RankedTrainer:
         """As `Trainer.steps`."""
         return int(self._crew.ask("steps"))
 
+    def notes(self) -> list[str]:
+        """As `Trainer.notes`, of rank 0."""
+        result: list[str] = self._crew.ask("call", "notes")
+        return result
+
     def step(self, rollouts: Sequence[Sequence[Sample]], seed: int, label: str | None = None) -> StepResult:
         """As `Trainer.step`: over all ranks one sum and one number of tokens."""
         self._weights_digest = None

@@ -51,6 +51,10 @@ class TrainerConfig:
     seed: int = 0
     """Mixed into each step's shuffle of rollouts into updates."""
     packing: Packing = "auto"
+    activation_checkpointing: bool = False
+    """Compute each layer's activations again in the backward pass: less memory, about a third more time."""
+    compile: bool = False
+    """Compile the decoder layers, on CUDA with attention over the tree, where it works. Costs minutes at the start."""
 
     def __post_init__(self) -> None:
         """Reject what no step can run with."""
@@ -86,7 +90,9 @@ class Trainer:
         self.model.train(False)  # no dropout: the equation has none
         self.model.requires_grad_(True)
         capacity = config.micro_batch_tokens or (1024 if self.device.type == "cpu" else 8192)
-        self._objective = Objective(self.model, self.dtype, capacity, config.packing)
+        self._objective = Objective(
+            self.model, self.dtype, capacity, config.packing, config.activation_checkpointing, config.compile
+        )
         self._distribute()
         self._optimizer = torch.optim.AdamW(
             self.model.parameters(),
@@ -108,6 +114,10 @@ class Trainer:
     def steps(self) -> int:
         """Steps that this trainer's state has been through, those without an update included."""
         return self._state.steps
+
+    def notes(self) -> list[str]:
+        """Return why something faster that was asked for is not used."""
+        return list(self._objective.notes)
 
     def step(self, rollouts: Sequence[Sequence[Sample]], seed: int, label: str | None = None) -> StepResult:
         """Do one pass over the kept rollouts, ⌈kept / minibatch⌉ updates, each over its own tokens.
