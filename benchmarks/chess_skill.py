@@ -8,7 +8,6 @@ legal ones: 0 at the top, 1 at the bottom, 0.5 by chance. Nothing is sampled.
 """
 
 import argparse
-import copy
 import json
 import statistics
 from typing import Any
@@ -38,13 +37,12 @@ def prompt(files: dict[str, bytes], task: Any, moves: list[str], chat: ChatCodec
 @torch.no_grad()
 def scores(model: Any, context: list[int], answers: list[list[int]]) -> list[float]:
     """Return log π of each answer after the context, which is computed once."""
-    first = model(input_ids=torch.tensor([context]), use_cache=True)
+    first = model(input_ids=torch.tensor([context]), use_cache=True, logits_to_keep=1)
     head = first.logits[0, -1].float().log_softmax(-1)
     width = max(map(len, answers))
     rows = torch.tensor([answer + [0] * (width - len(answer)) for answer in answers])
-    cache = copy.deepcopy(first.past_key_values)
-    cache.batch_repeat_interleave(len(answers))
-    logprobs = model(input_ids=rows, past_key_values=cache).logits.float().log_softmax(-1)
+    first.past_key_values.batch_repeat_interleave(len(answers))
+    logprobs = model(input_ids=rows, past_key_values=first.past_key_values).logits.float().log_softmax(-1)
     return [
         head[answer[0]].item() + sum(logprobs[row, i, token].item() for i, token in enumerate(answer[1:]))
         for row, answer in enumerate(answers)

@@ -1,4 +1,4 @@
-"""A hand-written harness that thinks for the model: a rule over the facts of each move picks what the model may choose from.
+"""A hand-written harness that thinks for the model: a rule over the facts of each move leaves it few to choose from.
 
 It is what a proposer that can program could write. The rule is "a check on a safe square, else the best trade": the
 model sees the moves that the rule leaves, at most `shown` of them, and writes one.
