@@ -305,6 +305,8 @@ def load_config(path: Path, overrides: list[str] | None = None) -> Config:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such config file; `whale init` writes one") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: is a folder; name the file in it") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:

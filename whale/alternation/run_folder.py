@@ -37,6 +37,18 @@ class RunFolder:
         self.error_log = path / "error.log"
         self.artifacts = ArtifactStore(path / "artifacts")
 
+    @property
+    def spoken(self) -> str:
+        """What a command that is typed here finds this run by: its name in ./runs, else its path.
+
+        Not by $WHALE_RUNS: a cell of an experiment has it from the experiment, and whoever reads its words has not.
+        """
+        path = self.path.resolve()
+        if path.parent == Path(RUNS).resolve():
+            return path.name
+        here = Path.cwd()
+        return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
     @classmethod
     def find(cls, run: str) -> "RunFolder":
         """A run by name or by path.

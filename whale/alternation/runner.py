@@ -149,7 +149,7 @@ class Runner:
                 if isinstance(command, _PAID) and not self.alive():
                     raise ConflictError(
                         f"{self.folder.path}: the lease was lost, another runner may have begun; "
-                        f"`whale resume {self.folder.name}` goes on if none has"
+                        f"`whale resume {self.folder.spoken}` goes on if none has"
                     )
                 self.execute(command)
         except ConflictError:

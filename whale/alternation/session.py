@@ -78,7 +78,7 @@ def create_folder(path: Path, config: Config) -> RunFolder:
     folder = RunFolder(path)
     if folder.config_file.exists() or folder.log_file.exists():
         raise ConflictError(
-            f"{path}: this run is there already; `whale resume {folder.name}` goes on, `--name` starts another one"
+            f"{path}: this run is there already; `whale resume {folder.spoken}` goes on, `--name` starts another one"
         )
     if path.exists() and any(entry.name != UNFINISHED_CONFIG for entry in path.iterdir()):
         raise UsageError(f"{path}: the folder is not empty and not a run; choose another --name")

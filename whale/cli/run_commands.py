@@ -96,7 +96,7 @@ def fork(run_name: str, at: int | None, name: str | None, overrides: list[str], 
     if new.state().status == "completed":
         print_text(f"it is complete there: --set schedule.cycles={state.cycle + 1} would give it another cycle")
     else:
-        print_text(f"`whale resume {new.name}` goes on")
+        print_text(f"`whale resume {new.spoken}` goes on")
 
 
 def resume(run_name: str, overrides: list[str], quiet: bool) -> None:
@@ -165,10 +165,10 @@ def carry_through(folder: RunFolder, quiet: bool) -> None:
                 state = runner.run()
     except KeyboardInterrupt:
         raise Interrupted(
-            f"interrupted; nothing that was recorded is lost: `whale resume {folder.name}` goes on"
+            f"interrupted; nothing that was recorded is lost: `whale resume {folder.spoken}` goes on"
         ) from None
     finally:
         progress.end()  # a bar hides the cursor
     print_summary(folder)
     if state.status != "completed":
-        print(f"\nstopped; `whale resume {folder.name}` goes on")
+        print(f"\nstopped; `whale resume {folder.spoken}` goes on")

@@ -181,7 +181,7 @@ def extend(run: str, cycles: int, wait: float) -> None:
     folder = RunFolder.find(run)
     handled = _answer_or_settle(folder, request(folder, ev.ExtendRequested(cycles=cycles, by=user())), wait)
     if handled is not None and handled.outcome == "extended" and not folder.runner_pid():
-        print(f"`whale resume {folder.name}` goes on")
+        print(f"`whale resume {folder.spoken}` goes on")
 
 
 def read_tree(path: Path) -> dict[str, str]:
