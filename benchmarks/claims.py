@@ -6,9 +6,8 @@ Each row is a paired difference in success on the test (same seeds, tasks and sa
 over seeds and tasks, and the bootstrap's. A sign is only called where both leave zero out: with three seeds whose
 spread is small by luck, the first alone is too narrow too often (`python benchmarks/report_intervals.py --paired`).
 
-"grid" are the runs of systems.toml by one command and of one code, with those of schedules.toml and sides.toml (seeds
-4 and 5). "earlier" is the same grid as older code ran it, with the same seeds: GPUs do not repeat to the bit, so it is
-another draw of the same differences as well as other code.
+The same seeds were run more than once, as the code changed: "grid" has the newest run of each system, "before" the
+one before that where the proposer was the newer one already, "first" the first run of the grid of systems.
 """
 
 import argparse
@@ -21,8 +20,14 @@ from whale.report.compare.report import tables
 from whale.report.compare.sources import find
 from whale.report.compare.systems import group
 
-GRID = ("systems/*", "schedules/*", "sides/*-s4.*", "sides/*-s5.*")
-EARLIER = ("embedded/*",)
+SETS = {
+    "grid": ("systems/*", "schedules/*", "sides/*-s4.*", "sides/*-s5.*"),
+    "before": (
+        "embedded/*-weight-only-*", "embedded/*-fst-*", "explanations/*-whale-s?.*", "schedules/*",
+        "sides/*-harness-only-*", "sides/*-weight-only-*",
+    ),
+    "first": ("embedded/*",),
+}  # fmt: skip
 WHALE = "whale (0.6, 4)"
 FIXED = ("whale (0.2, 2)", "whale (0.2, 6)", "whale (0.6, 2)", WHALE, "whale (0.6, 6)", "whale (1.2, 12)")
 Pair = tuple[str, str, str]
@@ -60,16 +65,32 @@ QUESTIONS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A difference, and what it says."""
+
+    cells: str
+    says: str
+    alone: bool
+    """Whether search alone is one of the two."""
+    excluded: bool
+    """Whether the first interval leaves zero out."""
+
+
 class Differences:
     """All paired differences among some runs, in either direction."""
 
     def __init__(self, results: Path, patterns: tuple[str, ...]) -> None:
         paths = [str(path) for pattern in patterns for path in sorted(results.glob(pattern))]
-        (paired,) = tables(group(find(paths).records), ["paired"])
+        grouped = group(find(paths).records)
+        (paired,) = tables(grouped, ["paired"])
         self._found = {(f.domain, f.system, f.against, f.quantity): f for f in paired.figures}
+        self._codes = {
+            (s.domain, s.name): {run.seed: run.made_by.get("code", "") for run in s.runs} for s in grouped.systems
+        }
 
-    def of(self, pair: Pair) -> tuple[str, str] | None:
-        """The cells of a row, and what they say; None where the runs have no such difference."""
+    def of(self, pair: Pair) -> Row | None:
+        """None where the runs have no such difference."""
         domain, system, against = pair
         intervals = []
         for quantity in ("difference", "difference, bootstrap"):
@@ -82,9 +103,15 @@ class Differences:
         assert figure is not None
         (value, low, high), (_, lower, higher) = intervals
         mark = "" if figure.split == "test" else " §"
+        one, other = self._codes[domain, system], self._codes[domain, against]
+        mark += " ‡" if any(one[seed] != other[seed] for seed in one.keys() & other.keys()) else ""
         says = "above" if min(low, lower) > 0 else "below" if max(high, higher) < 0 else "cannot tell"
+        if figure.seeds == 1:
+            says = "one seed"
         bounds = f"{value:+.1f} [{low:+.1f}, {high:+.1f}] | [{lower:+.1f}, {higher:+.1f}] | {figure.seeds}"
-        return f"{system} - {against}{mark} | {bounds} | {says}", says
+        return Row(
+            f"{system} - {against}{mark} | {bounds} | {says}", says, "harness-only" in pair[1:], low > 0 or high < 0
+        )
 
 
 def _interval(figure: Figure, sign: int) -> tuple[float, float, float]:
@@ -97,26 +124,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=Path(__file__).parents[1] / "docs" / "results")
     results: Path = parser.parse_args().results
-    sets = {"grid": Differences(results, GRID), "earlier": Differences(results, EARLIER)}
+    sets = {name: Differences(results, patterns) for name, patterns in SETS.items()}
     print("| question | domain | runs | difference | points | bootstrap | seeds | these runs say |")
     print("|---|---|---|---|---|---|---|---|")
-    told = []
+    told: dict[tuple[str, str, frozenset[str]], Row] = {}
     for question in QUESTIONS:
         asked = question.asked
         for pair in question.pairs:
+            shown: list[Row] = []
             for name, differences in sets.items():
-                found = differences.of(pair)
-                if found is None:
-                    continue
-                print(f"| {asked} | {pair[0]} | {name} | {found[0]} |")
-                told.append(found)
+                row = differences.of(pair)
+                if row is None or row in shown:
+                    continue  # the same runs are in two sets
+                shown.append(row)
+                print(f"| {asked} | {pair[0]} | {name} | {row.cells} |")
+                told[name, pair[0], frozenset(pair[1:])] = row
                 asked = ""
-    if any("§" in cells for cells, _ in told):
-        print("\n- § on validation: runs behind it did not come to their test")
-    called = sum(says != "cannot tell" for _, says in told)
+    print("\n- grid: the newest run of each system; before, first: runs of the same seeds by older code")
+    if any("§" in row.cells for row in told.values()):
+        print("- § on validation: runs behind it did not come to their test")
+    if any("‡" in row.cells for row in told.values()):
+        print("- ‡ the two sides were run by different code")
+    trained = [row for row in told.values() if not row.alone]
+    called, excluded = sum(row.says in ("above", "below") for row in trained), sum(row.excluded for row in trained)
+    chance = len(trained) / 20
     print(
-        f"- {len(told)} differences, of which {called} are called: were there none at all, a twentieth "
-        f"({len(told) / 20:.1f}) of 95 % intervals would leave zero out by chance"
+        f"- {len(told)} different differences; of the {len(trained)} that are not to search alone, {called} are called. "
+        f"The first interval leaves zero out in {excluded}; without any difference {chance:.1f} would by chance"
     )
 
 
