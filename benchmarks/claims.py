@@ -145,11 +145,11 @@ def main() -> None:
         print("- § on validation: runs behind it did not come to their test")
     if any("‡" in row.cells for row in told.values()):
         print("- ‡ the two sides were run by different code")
-    trained = [row for row in told.values() if not row.alone]
-    called, excluded = sum(row.says in ("above", "below") for row in trained), sum(row.excluded for row in trained)
-    chance = len(trained) / 20
+    both = [row for row in told.values() if not row.alone]
+    called, excluded = sum(row.says in ("above", "below") for row in both), sum(row.excluded for row in both)
+    chance = len(both) / 20
     print(
-        f"- {len(told)} different differences; of the {len(trained)} that are not to search alone, {called} are called. "
+        f"- {len(told)} different differences; of the {len(both)} that are not to search alone, {called} are called. "
         f"The first interval leaves zero out in {excluded}; without any difference {chance:.1f} would by chance"
     )
 
