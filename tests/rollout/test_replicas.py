@@ -192,9 +192,7 @@ def test_a_replica_that_is_killed_ends_all_with_one_line_that_names_it(
     folder = Path(both._folder.name)
     os.kill(both.pids[1], signal.SIGSTOP)  # so that its share is under way when it dies
     threading.Timer(0.5, os.kill, (both.pids[1], signal.SIGKILL)).start()
-    with pytest.raises(
-        WhaleError, match=r"^replica 1 of the engine's 2 has ended \(killed by signal 9\); `whale resume`"
-    ):
+    with pytest.raises(WhaleError, match=r"^replica 1 of the engine's 2 has ended \(killed by signal 9\)"):
         sampled(both, harness, 4)
     _, alive = psutil.wait_procs(processes, timeout=30)
     assert not alive
@@ -273,7 +271,7 @@ def test_settings_that_do_not_go_together_are_refused(engine: dict[str, Any], wo
 
 @pytest.mark.skipif(torch.cuda.device_count() > 63, reason="has the devices")
 def test_more_replicas_than_devices_are_refused() -> None:
-    with pytest.raises(UsageError, match="cuda|CUDA devices"):
+    with pytest.raises(UsageError, match=r"cuda|CUDA"):
         replica_devices(64, "cuda")
     assert replica_devices(3, "cpu") == [""] * 3
 
@@ -295,3 +293,11 @@ def test_the_error_of_a_replica_is_pickled_with_its_class() -> None:
     told = pickle.loads(pickle.dumps(_portable(ContextError(5, 6, 7))))
     assert isinstance(told, WhaleError) and "5 prompt tokens and 6 new ones" in str(told)
     assert type(pickle.loads(pickle.dumps(_portable(VerifierFault("away"))))) is VerifierFault
+
+
+def test_the_benchmark_runs_anywhere_and_says_how_many_times_the_rollouts() -> None:
+    program = ROOT / "benchmarks" / "replicas.py"
+    arguments = [sys.executable, str(program), "--device", "cpu", "--tiny", "--rounds", "1"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "2 replicas sample" in done.stdout and "x the rollouts of 1" in done.stdout
