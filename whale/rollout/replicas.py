@@ -33,6 +33,7 @@ from whale.rollout.episodes import Sampling
 from whale.rollout.replica import SandboxedHarness
 from whale.rollout.replica_messages import THE_DOMAIN, DomainOrigin, Facts, Opening
 from whale.rollout.types import EpisodeSpec, Trajectory
+from whale.rollout.vllm_library import own_cache
 
 _GRACE = 5.0
 """Seconds that replicas have to end by themselves, their sandboxes with them."""
@@ -62,6 +63,7 @@ class Replicas:
         self._domain = domain
         self._version = version
         self._count = settings.replicas
+        self._is_vllm = settings.name == "vllm"
         self._processes: list[subprocess.Popen[bytes]] = []
         self._channels: list[Connection] = []
         devices = replica_devices(settings.replicas, settings.device)
@@ -193,6 +195,8 @@ class Replicas:
                 path or str(Path.cwd()) for path in sys.path
             ),  # what is importable here is there
         }
+        if self._is_vllm:
+            environment |= own_cache(replica)
         if device:
             environment["CUDA_VISIBLE_DEVICES"] = device
         arguments = [str(theirs.fileno()), str(self._weights), self._folder.name]
