@@ -6,14 +6,13 @@ whether it is in memory, in a checkpoint, or has to be trained again from record
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from transformers.utils import logging
 
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
-from whale.alternation.started_in import as_started, run_model
+from whale.alternation.started_in import domain_folder, run_model
 from whale.alternation.state import State, TrainedStep
 from whale.alternation.task_step import decode as decode_tasks
 from whale.alternation.units import MicroBatch, derive_seed
@@ -204,12 +203,10 @@ class Compute:
             self.reporter.note(f"loading {self.config.model}")
             return Replica(load_engine(settings, self.model_path, state.model))
         self.reporter.note(f"loading {self.config.model} in {settings.replicas} replicas")
-        with as_started(self.folder):
-            place = Path.cwd()
         origin = DomainOrigin(
             self.config.domain,
             self.config.domain_options,
-            place,
+            domain_folder(self.folder, self.config),
             isinstance(self.domain, JudgedApart),
             self.domain.fingerprint(),
         )
