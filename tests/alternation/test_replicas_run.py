@@ -90,9 +90,25 @@ def test_a_killed_run_leaves_no_replica_and_goes_on_with_another_number_of_them(
 
 def _told(process: psutil.Process) -> list[str]:
     try:
-        return process.cmdline()
+        return list(process.cmdline())
     except psutil.Error:
         return []
+
+
+def test_a_replica_that_did_not_take_the_new_weights_stops_the_run_and_is_named(
+    whale_here: WhaleProcess, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = Replicas.update_weights
+
+    def half(self: Replicas, state_dict: Any, version: str) -> None:
+        update(self, state_dict, version)
+        others = {name: tensor * 1.5 for name, tensor in state_dict.items()}
+        self._ask("call", {1: ("update_weights", others, version)})
+
+    monkeypatch.setattr(Replicas, "update_weights", half)
+    failed = whale_here("run", str(config), "--name", "half", "--quiet", check=False)
+    assert failed.returncode == 1
+    assert "engine transformers (replica 1) does not hold the trainer's weights" in failed.stderr
 
 
 def test_replicas_that_cannot_be_had_are_said_before_a_run_is_made(

@@ -137,7 +137,7 @@ def test_what_a_config_names_and_is_not_there_is_said_before_anything_starts(
 
 def test_runs_are_dealt_over_the_gpus_and_one_that_takes_several_sees_them_all(tmp_path: Path, toy_model: Path) -> None:
     names = ("first", "second", "ranked", "wide")
-    grid = Path(write_grid(tmp_path, toy_model, **dict.fromkeys(names, "tell the GPU")))
+    grid = Path(write_grid(tmp_path, toy_model, 1, **dict.fromkeys(names, "tell the GPU")))
     several = "\n[systems.ranked.weights]\nranks = 2\n[systems.wide.engine]\nreplicas = 2\n"
     grid.write_text(grid.read_text() + several, encoding="utf-8")
     runs = tmp_path / "runs"

@@ -27,7 +27,7 @@ import torch
 
 from whale.config import EngineConfig
 from whale.domains.base import Domain, Task
-from whale.errors import WhaleError
+from whale.errors import UsageError, WhaleError
 from whale.rollout.devices import replica_devices, resolve_device
 from whale.rollout.episodes import Sampling
 from whale.rollout.replica import SandboxedHarness
@@ -58,6 +58,8 @@ class Replicas:
         `origin` is what `domain` was made from: each replica makes its own. A trainer has `ranks` ranks, on the first
         devices. Raises UsageError where there are not so many devices, WhaleError if a replica does not come up.
         """
+        if not hasattr(os, "memfd_create"):
+            raise UsageError(f"engine.replicas = {settings.replicas} needs Linux: set it to 1")
         self.device = resolve_device(settings.device)
         self.closed = False
         self._domain = domain
