@@ -105,6 +105,8 @@ def test_greedy_rollouts_are_those_of_one_engine_in_the_order_of_their_specs(
             (t.task_id, t.sample, t.seed, t.status, t.reward, [x.output_ids for x in t.turns]) for t in trajectories
         ]
 
+    os.kill(two.pids[0], signal.SIGSTOP)  # the first share comes last
+    threading.Timer(1.0, os.kill, (two.pids[0], signal.SIGCONT)).start()
     ours = facts(sampled(two, harness, 8, temperature=0.0))
     assert ours == facts(sampled(one, harness, 8, temperature=0.0))
     assert any(reward for *_, reward, _ in ours) and all(turns for *_, turns in ours)
