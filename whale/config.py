@@ -28,8 +28,11 @@ class EngineConfig(Table, frozen=True, kw_only=True):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     threads: int = 0
     """Threads on the CPU; 0 = all cores. Part of what a digest depends on."""
+    replicas: int = 1
+    """Engines that sample side by side, each in a process of its own: replica i on CUDA device i, or all on the CPU.
+    Like threads, part of a digest."""
     micro_batch: int = 32
-    """Episodes that run together; the unit that is recorded. With vllm, hundreds on a GPU."""
+    """Episodes that run together, over all replicas; the unit that is recorded. With vllm, hundreds for each GPU."""
     kv_gb: float = 0.0
     """GiB of key-value cache of vllm; 0: planned from what is free, with room for the trainer."""
     options: dict[str, Any] = {}
@@ -249,6 +252,7 @@ class Config(Table, frozen=True, kw_only=True):
 
 _AT_LEAST: dict[str, float] = {
     "engine.threads": 0,
+    "engine.replicas": 1,
     "engine.micro_batch": 1,
     "engine.kv_gb": 0,
     "sampling.temperature": 0,
@@ -364,10 +368,16 @@ def config_from(raw: dict[str, Any], source: str) -> Config:
         value = getattr(getattr(config, table), name)
         if not (value >= least and math.isfinite(value)):
             raise UsageError(f"{source}: {key} = {value}: must be a number of at least {least:g}")
-    if config.weights.ranks > 1 and ":" in config.engine.device:
+    for key, several in (("weights.ranks", config.weights.ranks), ("engine.replicas", config.engine.replicas)):
+        if several > 1 and ":" in config.engine.device:
+            raise UsageError(
+                f"{source}: engine.device = {config.engine.device!r} names one device and {key} = "
+                f"{several} takes several: give {config.engine.device.partition(':')[0]!r}"
+            )
+    if config.engine.replicas > 1 and config.engine.name == "vllm-server":
         raise UsageError(
-            f"{source}: engine.device = {config.engine.device!r} names one device and weights.ranks = "
-            f"{config.weights.ranks} takes several: give {config.engine.device.partition(':')[0]!r}"
+            f"{source}: engine.replicas = {config.engine.replicas} starts engines on this machine's devices; "
+            "a vllm-server is one address: set engine.replicas = 1, and let the server have the devices"
         )
     for name in ("epochs", "window_epochs", "min_epochs", "patience_epochs", "max_epochs", "budget_epochs"):
         given = getattr(config.schedule, name)

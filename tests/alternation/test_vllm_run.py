@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 
+from tests.alternation.test_replicas_run import killing_replica
 from tests.alternation.test_resume import KILL_AT
 from tests.runs import WhaleProcess, environment, toy_settings
 from tests.vllm_process import vllm_server
@@ -71,6 +72,26 @@ def test_a_run_killed_among_its_rollouts_loses_none_and_pays_none_twice(
     for recorded in after:
         for trajectory in decode_trajectories(folder.artifacts.get(recorded.artifact)):
             assert {turn.weights for turn in trajectory.turns} <= {recorded.weights}
+    assert len({recorded.weights for recorded in after}) > 1, "later rollouts are under later weights"
+
+
+def test_a_run_on_two_replicas_of_which_one_is_killed_loses_nothing_and_goes_on(
+    vllm_config: Path, whale_here: WhaleProcess, tmp_path: Path
+) -> None:
+    with killing_replica(1, 6):
+        failed = whale_here(
+            "run", str(vllm_config), "--name", "two", "--quiet", "--set", "engine.replicas=2", check=False
+        )
+    assert failed.returncode == 1
+    assert "replica 1 of the engine's 2 has ended (killed by signal 9)" in failed.stderr
+    folder = RunFolder(tmp_path / "runs" / "two")
+    paid = rollouts(folder)
+    assert paid
+    whale_here("resume", "two", "--quiet")
+    assert folder.state().status == "completed"
+    after = rollouts(folder)
+    assert after[: len(paid)] == paid
+    assert len({recorded.batch for recorded in after}) == len(after), "no micro-batch is recorded twice"
     assert len({recorded.weights for recorded in after}) > 1, "later rollouts are under later weights"
 
 

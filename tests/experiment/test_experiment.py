@@ -135,15 +135,18 @@ def test_what_a_config_names_and_is_not_there_is_said_before_anything_starts(
     assert not (tmp_path / "runs" / "grid").exists()
 
 
-def test_runs_are_dealt_over_the_gpus_and_one_of_several_ranks_sees_them_all(tmp_path: Path, toy_model: Path) -> None:
-    grid = Path(write_grid(tmp_path, toy_model, first="tell the GPU", second="tell the GPU", ranked="tell the GPU"))
-    grid.write_text(grid.read_text() + "\n[systems.ranked.weights]\nranks = 2\n", encoding="utf-8")
+def test_runs_are_dealt_over_the_gpus_and_one_that_takes_several_sees_them_all(tmp_path: Path, toy_model: Path) -> None:
+    names = ("first", "second", "ranked", "wide")
+    grid = Path(write_grid(tmp_path, toy_model, 1, **dict.fromkeys(names, "tell the GPU")))
+    several = "\n[systems.ranked.weights]\nranks = 2\n[systems.wide.engine]\nreplicas = 2\n"
+    grid.write_text(grid.read_text() + several, encoding="utf-8")
     runs = tmp_path / "runs"
     runs.mkdir()
     told: list[str] = []
     views = look(load_experiment(grid), runs)
     ended = asyncio.run(Children(runs, 2, told.append, gpus=("0", "7")).carry_out(views))
-    assert [one.failure for one in ended] == [""] * 3
-    seen = {name: (tmp_path / name).read_text() for name in ("first", "second", "ranked")}
-    assert seen == {"first": "0", "second": "7", "ranked": os.environ.get("CUDA_VISIBLE_DEVICES", "all")}
+    assert [one.failure for one in ended] == [""] * 4
+    seen = {name: (tmp_path / name).read_text() for name in names}
+    all_of_them = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+    assert seen == {"first": "0", "second": "7", "ranked": all_of_them, "wide": all_of_them}
     assert any(line.startswith("acting-first-s5: starts on GPU 0") for line in told)

@@ -25,10 +25,10 @@ def finished(toy_runs: Path, tmp_path: Path) -> Path:
     return tmp_path / "runs" / "toy"
 
 
-def answers(compute: Compute, state: object, weights: str, tree: str, files: dict[str, bytes]) -> list[Trajectory]:
+def answers(compute: Compute, state: object, weights: str, files: dict[str, bytes]) -> list[Trajectory]:
     tasks = list(compute.tasks["validation"])
     episodes = [(task, EpisodeSpec(task.id, 0, 1000 + i)) for i, task in enumerate(tasks)]
-    return compute.sample(state, weights, tree, files, compute.domain, episodes)  # type: ignore[arg-type]
+    return compute.sample(state, weights, files, compute.domain, episodes)  # type: ignore[arg-type]
 
 
 def test_an_exported_pair_samples_the_very_tokens_that_it_samples_in_its_run(
@@ -43,7 +43,7 @@ def test_an_exported_pair_samples_the_very_tokens_that_it_samples_in_its_run(
     inside = Compute(config, folder, load_domain(config.domain, config.domain_options), Silent())
     served = from_bundle(tmp_path / "pair")
     files = dict(served.files)
-    before = answers(inside, state, best.weights, best.tree, files)
+    before = answers(inside, state, best.weights, files)
     inside.close()
 
     elsewhere = tmp_path / "elsewhere"
@@ -51,7 +51,7 @@ def test_an_exported_pair_samples_the_very_tokens_that_it_samples_in_its_run(
     shutil.rmtree(tmp_path / "runs")
     served = from_bundle(elsewhere)
     outside = Compute(served.config, served.folder, served.domain, Silent())
-    after = answers(outside, served.state, served.weights, served.tree, dict(served.files))
+    after = answers(outside, served.state, served.weights, dict(served.files))
     outside.close()
     assert [t.turns for t in after] == [t.turns for t in before]
     assert all(t.turns[0].output_ids for t in after)

@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import openai
+import psutil
 import pytest
 
 from tests.runs import command, environment
@@ -68,6 +70,24 @@ def create(client: openai.OpenAI, **body: Any) -> Any:
 
 
 QUESTION = [{"role": "user", "content": "what is it?"}]
+
+
+def test_a_run_whose_engine_has_two_replicas_answers_as_one_engine_and_leaves_no_process(
+    server: Server, toy_runs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(toy_runs / "toy", tmp_path / "toy")
+    config = tmp_path / "toy" / "whale.toml"
+    config.write_text(config.read_text().replace("replicas = 1", "replicas = 2"), encoding="utf-8")
+    two = Server(tmp_path, "toy")
+    started = psutil.Process(two.process.pid).children(recursive=True)
+    assert len([process for process in started if "whale.rollout.replica_worker" in process.cmdline()]) == 2
+    answers = [
+        create(on.client(), model="toy", messages=QUESTION, temperature=0.0, seed=1).choices[0].message.content
+        for on in (server, two)
+    ]
+    assert answers[0] == answers[1]
+    assert two.end() == 0
+    assert not psutil.wait_procs(started, timeout=60)[1]
 
 
 def test_the_openai_client_gets_the_answer_that_the_harness_chose(server: Server) -> None:

@@ -25,9 +25,11 @@ class Judged(FactsDomain):
         self.down_for = down_for
         self.together = threading.Barrier(threads) if threads > 1 else None
         self.asked = 0
+        self.asking: set[int] = set()
 
     def verify(self, task: Task, completion: Completion) -> Verdict:
         self.asked += 1
+        self.asking.add(threading.get_ident())
         if self.together is not None:
             self.together.wait(timeout=60)
         if task.private["number"] == self.down_for:
@@ -35,12 +37,13 @@ class Judged(FactsDomain):
         return Verdict(1.0, {"number": float(task.private["number"])})
 
 
-def run(domain: Judged) -> list[Trajectory]:
+def run(domain: Judged, beside: int = 1) -> list[Trajectory]:
     specs = [EpisodeSpec(name, 0, seed) for seed, name in enumerate(TASKS)]
     with HarnessWorker(tree(BODY), best_tier(), LIMITS) as worker:
         return run_micro_batch(
-            ScriptedEngine(), ByteChat(), worker.files, TASKS, specs, domain, SAMPLING, worker.limits, worker
-        )
+            ScriptedEngine(), ByteChat(), worker.files, TASKS, specs, domain, SAMPLING, worker.limits, worker,
+            beside=beside,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -54,3 +57,14 @@ def test_verdicts_that_are_asked_for_together_keep_their_episodes() -> None:
     trajectories = run(Judged(4))
     assert [t.metrics["number"] for t in trajectories] == [0, 1, 2, 3]
     assert trajectories == run(Judged(1))
+
+
+def test_replicas_ask_the_judge_together_no_more_than_one_engine_would() -> None:
+    judged = Judged(2)
+    judged.verify_threads = 4
+    run(judged, beside=2)
+    assert len(judged.asking) == 2
+    alone = Judged(1)
+    alone.verify_threads = 2
+    assert len(run(alone, beside=3)) == 4
+    assert alone.asking == {threading.get_ident()}

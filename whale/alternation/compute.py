@@ -12,18 +12,21 @@ from transformers.utils import logging
 
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
-from whale.alternation.started_in import run_model
+from whale.alternation.started_in import domain_folder, run_model
 from whale.alternation.state import State, TrainedStep
 from whale.alternation.task_step import decode as decode_tasks
 from whale.alternation.units import MicroBatch, derive_seed
 from whale.config import Config
+from whale.domains.apart import JudgedApart
 from whale.domains.base import Domain, Split, Task
 from whale.errors import CorruptLogError, WhaleError
 from whale.events import types as ev
-from whale.rollout.engines import ChatEngine, load_engine
-from whale.rollout.episodes import Limits, Sampling, run_micro_batch
+from whale.rollout.engines import load_engine
+from whale.rollout.episodes import Limits, Sampling
 from whale.rollout.parquet import decode_trajectories
-from whale.rollout.sandbox.host import HarnessWorker, start_worker
+from whale.rollout.replica import Replica, SandboxedHarness
+from whale.rollout.replica_messages import DomainOrigin
+from whale.rollout.replicas import Replicas
 from whale.rollout.sandbox.probe import best_tier
 from whale.rollout.sandbox.tiers import Tier
 from whale.rollout.types import EpisodeSpec, Trajectory
@@ -37,6 +40,9 @@ from whale.weights.trainer import Trainer, TrainerConfig
 
 AnyTrainer = Trainer | RankedTrainer
 """In this process, or spread over a crew's."""
+
+AnyReplica = Replica | Replicas
+"""The engine with its sandbox, in this process, or one for each of several devices."""
 
 PROBE_SEQUENCES = 2
 """Recorded sequences on which engine and trainer are compared after a sync."""
@@ -58,19 +64,15 @@ class Compute:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers' bar for each load
         self.tasks: dict[Split, list[Task]] = {split: list(tasks) for split, tasks in domain.splits().items()}
         """As the domain has them; see `tasks_of`."""
-        self._engine: ChatEngine | None = None
+        self._engine: AnyReplica | None = None
         self._trainer: AnyTrainer | None = None
         self._crew: Crew | None = None
-        self._worker: tuple[str, HarnessWorker] | None = None
         self._tier: Tier | None = None
         self._probe: list[list[int]] = []
         self._new_tasks: tuple[tuple[str, ...], list[Task], dict[str, Task]] | None = None
 
     def close(self) -> None:
-        """End the worker and the trainer's ranks; free the models."""
-        if self._worker:
-            self._worker[1].close()
-            self._worker = None
+        """End the sandbox, the engine's replicas and the trainer's ranks; free the models."""
         if self._engine is not None:
             self._engine.close()
         self._engine = self._trainer = None
@@ -101,14 +103,15 @@ class Compute:
             self.reporter.note(f"sandbox: {self._tier}")
         return self._tier
 
-    def worker(self, tree: str, files: Mapping[str, bytes]) -> HarnessWorker:
-        """The sandboxed worker of this tree; another tree's is ended first."""
-        if self._worker and self._worker[0] != tree:
-            self._worker[1].close()
-            self._worker = None
-        if self._worker is None:
-            self._worker = (tree, start_worker(files, self.tier(), self.limits()))
-        return self._worker[1]
+    def sampling(self) -> Sampling:
+        """How the config samples."""
+        sampling = self.config.sampling
+        return Sampling(
+            temperature=sampling.temperature,
+            max_turns=sampling.max_turns,
+            max_generated_tokens=sampling.max_generated_tokens,
+            max_tokens_per_turn=sampling.max_tokens_per_turn,
+        )
 
     def tasks_of(self, state: State, split: Split) -> list[Task]:
         """A split's tasks as they are now: in D_weight, new ones may have taken the places of old ones."""
@@ -128,11 +131,11 @@ class Compute:
             self._new_tasks = (state.task_artifacts, places, by_id)
         return self._new_tasks[1:]
 
-    def run(self, state: State, batch: MicroBatch, tree: str, files: Mapping[str, bytes]) -> list[Trajectory]:
+    def run(self, state: State, batch: MicroBatch, files: Mapping[str, bytes]) -> list[Trajectory]:
         """Sample one micro-batch of the run's own tasks."""
         tasks = self.tasks_of(state, batch.split)
         episodes = [(tasks[e.task], EpisodeSpec(tasks[e.task].id, e.sample, e.seed)) for e in batch.episodes]
-        rollouts = self.sample(state, batch.weights, tree, files, self.domain, episodes)
+        rollouts = self.sample(state, batch.weights, files, self.domain, episodes)
         observe = getattr(self.domain, "observe", None)
         if observe is None:
             return rollouts
@@ -146,40 +149,39 @@ class Compute:
         self,
         state: State,
         weights: str,
-        tree: str,
         files: Mapping[str, bytes],
         domain: Domain,
         episodes: Sequence[tuple[Task, EpisodeSpec]],
+        sampling: Sampling | None = None,
     ) -> list[Trajectory]:
-        """Run episodes together: the one rollout path of training, scoring and testing."""
-        worker = self.worker(tree, files)  # before torch is loaded, where it is the first thing
-        engine = self.ensure_engine(state, weights)
-        sampling = self.config.sampling
-        return run_micro_batch(
-            engine,
-            engine.chat,
-            files,
+        """Run episodes together: the one rollout path of training, scoring, testing and answering.
+
+        `sampling` is the config's by default.
+        """
+        return self.ready(state, weights, files).sample(
+            self._sandboxed(files),
             {task.id: task for task, _ in episodes},
             [spec for _, spec in episodes],
             domain,
-            Sampling(
-                temperature=sampling.temperature,
-                max_turns=sampling.max_turns,
-                max_generated_tokens=sampling.max_generated_tokens,
-                max_tokens_per_turn=sampling.max_tokens_per_turn,
-            ),
-            self.limits(),
-            worker,
+            sampling or self.sampling(),
         )
 
-    def ensure_engine(self, state: State, weights: str) -> ChatEngine:
-        """The engine with exactly these weights."""
-        if self._engine is None:
-            self.reporter.note(f"loading {self.config.model}")
-            self._engine = load_engine(self.config.engine, self.model_path, state.model)
-            plan = getattr(self._engine, "memory", None)
-            if plan is not None:
-                self.reporter.note(str(plan))
+    def ready(self, state: State, weights: str, files: Mapping[str, bytes]) -> AnyReplica:
+        """The engine with these weights, and a sandbox that has this harness."""
+        harness = self._sandboxed(files)  # a machine without a sandbox is said before a model is loaded
+        engine = self.ensure_engine(state, weights)
+        engine.prepare(harness)
+        return engine
+
+    def _sandboxed(self, files: Mapping[str, bytes]) -> SandboxedHarness:
+        return SandboxedHarness(files, self.tier(), self.limits())
+
+    def ensure_engine(self, state: State, weights: str) -> AnyReplica:
+        """The engine, or each of its replicas, with exactly these weights."""
+        if self._engine is None or self._engine.closed:
+            self._engine = self._load_engine(state)
+            for note in self._engine.notes:
+                self.reporter.note(note)
         engine = self._engine
         if engine.weights_version == weights:
             return engine
@@ -195,19 +197,35 @@ class Compute:
         self._check_sync(engine, trainer, given)
         return engine
 
-    def _check_sync(self, engine: ChatEngine, trainer: AnyTrainer | None, given: Mapping[str, Any]) -> None:
-        """Stop the run unless the engine says what the weights say that it was given."""
+    def _load_engine(self, state: State) -> AnyReplica:
+        settings = self.config.engine
+        if settings.replicas == 1:
+            self.reporter.note(f"loading {self.config.model}")
+            return Replica(load_engine(settings, self.model_path, state.model))
+        self.reporter.note(f"loading {self.config.model} in {settings.replicas} replicas")
+        origin = DomainOrigin(
+            self.config.domain,
+            self.config.domain_options,
+            domain_folder(self.folder, self.config),
+            isinstance(self.domain, JudgedApart),
+            self.domain.fingerprint(),
+        )
+        return Replicas(settings, self.model_path, state.model, self.domain, origin, self.config.weights.ranks)
+
+    def _check_sync(self, engine: AnyReplica, trainer: AnyTrainer | None, given: Mapping[str, Any]) -> None:
+        """Stop the run unless the engine, each of its replicas, says what the weights say that it was given."""
         if trainer is None and engine.deterministic:
             return  # our own engine copies parameter by parameter, and has no cache behind them
-        probe = self._probe or [list(engine.chat.encode([{"role": "user", "content": PROBE_TEXT}]).ids)]
+        probe = self._probe or [engine.encode(PROBE_TEXT)]
         probe = [ids[: engine.context_length - 1] for ids in probe]  # an engine may have to sample one behind
         if trainer is not None:
             expected = trainer.logprobs(probe)
         else:
             expected = reference_logprobs(self.model_path, given, probe, engine.device)
-        check_engine(engine, probe, expected, self._tolerance(engine))
+        for one in engine.engines:
+            check_engine(one, probe, expected, self._tolerance(engine))
 
-    def _tolerance(self, engine: ChatEngine) -> float:
+    def _tolerance(self, engine: AnyReplica) -> float:
         # bfloat16 has 8 bits of mantissa: two correct kernels differ by hundredths on average.
         return self.config.weights.sync_tolerance or (0.01 if engine.dtype.itemsize == 4 else 0.1)
 

@@ -19,6 +19,7 @@ from whale.errors import UsageError
 MOVABLE = (
     "engine.device",
     "engine.kv_gb",
+    "engine.replicas",
     "engine.threads",
     "engine.url",
     "engine.weights_folder",

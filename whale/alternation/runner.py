@@ -303,8 +303,7 @@ class Runner:
     def record_batch(self, key: str, batch: MicroBatch) -> list[Trajectory]:
         """Sample a micro-batch; its artifact is on disk before its event."""
         started = time.monotonic()
-        candidate = self.state.candidates[batch.candidate]
-        trajectories = self.compute.run(self.state, batch, candidate.tree, self.files(batch.candidate))
+        trajectories = self.compute.run(self.state, batch, self.files(batch.candidate))
         artifact = self.folder.artifacts.put(encode_trajectories(trajectories))
         self.append(
             f"rollouts/{key}",

@@ -31,6 +31,15 @@ def run_model(folder: RunFolder, config: Config) -> Path:
         return resolve_model(config.model).absolute()
 
 
+def domain_folder(folder: RunFolder, config: Config) -> Path:
+    """From where the domain of a run, or of a config that may have been a run's, names its files."""
+    named = Path(config.started_in)
+    if config.started_in and named.is_dir():
+        return named
+    with as_started(folder):
+        return Path.cwd()
+
+
 @contextlib.contextmanager
 def as_started(folder: RunFolder) -> Iterator[None]:
     """Be in the folder that the run was started in, if it is there; for a short while, and in the main thread.

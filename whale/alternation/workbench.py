@@ -14,7 +14,6 @@ from whale.rollout.parquet import decode_trajectories, encode_trajectories
 from whale.rollout.types import EpisodeSpec, Trajectory
 from whale.search.agentic.types import ModelReply, Suspended
 from whale.search.archive import trajectory_view
-from whale.search.tree import digest
 
 if TYPE_CHECKING:
     from whale.alternation.runner import Runner
@@ -94,7 +93,7 @@ class RunWorkbench:
             for task in chosen
         ]
         state = runner.state
-        trajectories = runner.compute.sample(state, state.weights, digest(files), files, runner.domain, episodes)
+        trajectories = runner.compute.sample(state, state.weights, files, runner.domain, episodes)
         runner.append(
             f"rollouts/{key}",
             ev.RolloutsRecorded(

@@ -47,7 +47,7 @@ def control(run: str, harness: str, limit: int, json: bool, quiet: bool) -> None
     about = {"harness": harness, "tree": tree, "weights": state.weights}
     title = f"{folder.name}: {harness} under weights {state.weights[:12]}, validation"
     report = _chess if config.domain == "chess" else _searchqa
-    with _sampler(folder, tree, files, quiet) as run_tasks:
+    with _sampler(folder, files, quiet) as run_tasks:
         figures, columns, rows = report(run_tasks, config.domain_options, limit)
     if json:
         print_json({**about, **figures})
@@ -56,7 +56,7 @@ def control(run: str, harness: str, limit: int, json: bool, quiet: bool) -> None
 
 
 @contextmanager
-def _sampler(folder: RunFolder, tree: str, files: dict[str, bytes], quiet: bool) -> "Iterator[RunTasks]":
+def _sampler(folder: RunFolder, files: dict[str, bytes], quiet: bool) -> "Iterator[RunTasks]":
     """A function that runs one rollout a task, in micro-batches, with the same seeds each time."""
     from whale.alternation.compute import Compute
     from whale.alternation.movable import present_config
@@ -79,7 +79,7 @@ def _sampler(folder: RunFolder, tree: str, files: dict[str, bytes], quiet: bool)
                 (task, EpisodeSpec(task.id, 0, derive_seed(config.seed, "control", task.id)))
                 for task in tasks[start : start + size]
             ]
-            done += compute.sample(state, state.weights, tree, files, domain, episodes)
+            done += compute.sample(state, state.weights, files, domain, episodes)
             progress.advance(len(done))
         progress.end()
         return done

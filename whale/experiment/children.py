@@ -44,7 +44,7 @@ class Children:
         """`collect`: each run that is done is followed by `whale gc --drop-optimizers`.
 
         `gpus`: names for CUDA_VISIBLE_DEVICES. With several, the lines of runs are dealt over them, and a run sees
-        that of its line alone; one that trains on several ranks sees them all.
+        that of its line alone; one that takes several (ranks, replicas) sees them all.
         """
         self.runs = runs
         self.jobs = jobs
@@ -89,7 +89,8 @@ class Children:
 
     def _gpu(self, view: CellView, line: int) -> str:
         """The one that the run is to see; "" for all."""
-        if len(self.gpus) < 2 or view.cell.config.weights.ranks > 1:
+        config = view.cell.config
+        if len(self.gpus) < 2 or max(config.weights.ranks, config.engine.replicas) > 1:
             return ""
         return self.gpus[line % len(self.gpus)]
 

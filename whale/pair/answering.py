@@ -1,4 +1,4 @@
-"""Answer questions with a pair, by the one rollout path: a thread that owns the engine and the sandbox's worker."""
+"""Answer questions with a pair, by the one rollout path: a thread that owns the engine and the sandbox."""
 
 import contextlib
 import queue
@@ -8,16 +8,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any
 
 from whale.alternation.compute import Compute
 from whale.alternation.progress import Reporter
 from whale.domains.base import Domain, Split, Task, ToolFunction, Verdict
 from whale.pair.question import Question
 from whale.pair.served import Served
-from whale.rollout.episodes import Sampling, run_micro_batch
-from whale.rollout.errors import RolloutFault
-from whale.rollout.sandbox.host import HarnessWorker, start_worker
 from whale.rollout.types import Completion, EpisodeSpec, Trajectory
 
 _LAST_BATCH_SECONDS = 10.0
@@ -81,7 +77,6 @@ class Answerer:
         self._held: deque[_Waiting] = deque()
         self._ready: Future[None] = Future()
         self._closing = threading.Event()
-        self._worker: HarnessWorker | None = None
         self._thread = threading.Thread(target=self._serve, name="answers", daemon=True)
 
     def start(self) -> None:
@@ -110,12 +105,13 @@ class Answerer:
 
     def _serve(self) -> None:
         served = self.served
+        compute: Compute | None = None
         try:
             compute = Compute(served.config, served.folder, served.domain, self._reporter)
-            self._worker = start_worker(served.files, compute.tier(), compute.limits())
-            engine = compute.ensure_engine(served.state, served.weights)
+            compute.ready(served.state, served.weights, served.files)
         except BaseException as error:
-            self._end_worker()
+            if compute is not None:
+                compute.close()
             self._ready.set_exception(error)
             return
         self._ready.set_result(None)
@@ -123,9 +119,8 @@ class Answerer:
             while not self._closing.is_set():
                 together = self._next()
                 if together:
-                    self._answer(compute, engine, together)
+                    self._answer(compute, together)
         finally:
-            self._end_worker()
             compute.close()
 
     def _next(self) -> list[_Waiting]:
@@ -147,41 +142,27 @@ class Answerer:
             together.append(following)
         return [waiting for waiting in together if waiting.future.set_running_or_notify_cancel()]
 
-    def _answer(self, compute: Compute, engine: Any, together: Sequence[_Waiting]) -> None:
+    def _answer(self, compute: Compute, together: Sequence[_Waiting]) -> None:
         served, question = self.served, together[0].question
-        settings = served.config.sampling
-        sampling = Sampling(
-            temperature=settings.temperature,
-            max_turns=settings.max_turns,
-            max_generated_tokens=settings.max_generated_tokens,
-            max_tokens_per_turn=settings.max_tokens_per_turn,
-        )
+        sampling = compute.sampling()
         if question.temperature is not None:
             sampling = replace(sampling, temperature=question.temperature)
         if question.max_tokens is not None:
             sampling = replace(sampling, max_generated_tokens=min(sampling.max_generated_tokens, question.max_tokens))
-        tasks = [Task(f"served-{i}", waiting.question.public, {}) for i, waiting in enumerate(together)]
-        specs = [EpisodeSpec(task.id, 0, waiting.seed) for task, waiting in zip(tasks, together, strict=True)]
+        episodes = []
+        for i, waiting in enumerate(together):
+            task = Task(f"served-{i}", waiting.question.public, {})
+            episodes.append((task, EpisodeSpec(task.id, 0, waiting.seed)))
         try:
-            if self._worker is None:
-                self._worker = start_worker(served.files, compute.tier(), compute.limits())
-            trajectories = run_micro_batch(
-                engine, engine.chat, served.files, {task.id: task for task in tasks}, specs,
-                Unjudged(served.domain), sampling, compute.limits(), self._worker,
-            )  # fmt: skip
+            trajectories = compute.sample(
+                served.state, served.weights, served.files, Unjudged(served.domain), episodes, sampling
+            )
         except Exception as error:
-            if isinstance(error, RolloutFault):
-                self._end_worker()  # a worker that failed once is not asked again
             for waiting in together:
                 waiting.future.set_exception(error)
             return
         for waiting, trajectory in zip(together, trajectories, strict=True):
             waiting.future.set_result(trajectory)
-
-    def _end_worker(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
 
 
 def _key(waiting: _Waiting) -> tuple[float | None, int | None]:

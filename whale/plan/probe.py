@@ -18,7 +18,6 @@ from whale.domains.base import Domain
 from whale.plan.rates import Rates
 from whale.rollout.parquet import encode_trajectories
 from whale.rollout.types import EpisodeSpec, Trajectory
-from whale.search.tree import digest
 from whale.weights.objective import negative_log_likelihood
 from whale.weights.samples import samples_from
 
@@ -40,16 +39,16 @@ def _measure(compute: Compute, config: Config, domain: Domain, count: int, repor
     tasks, files = compute.tasks["weight"], domain.h0()
     samples = config.weights.rollouts_per_prompt
     specs = [(tasks[i // samples % len(tasks)], i % samples, derive_seed(config.seed, "plan", i)) for i in range(count)]
-    state, tree, size = State(model="probe", weights="probe"), digest(files), config.engine.micro_batch
+    state, size = State(model="probe", weights="probe"), config.engine.micro_batch
     trajectories: list[Trajectory] = []
     seconds = 0.0
     reporter.begin("probe: rollouts", count)
     for start in range(0, count, size):
         episodes = [(task, EpisodeSpec(task.id, sample, seed)) for task, sample, seed in specs[start : start + size]]
         if not start:
-            compute.sample(state, "probe", tree, files, domain, episodes[:2])
+            compute.sample(state, "probe", files, domain, episodes[:2])
         began = time.perf_counter()
-        trajectories += compute.sample(state, "probe", tree, files, domain, episodes)
+        trajectories += compute.sample(state, "probe", files, domain, episodes)
         seconds += time.perf_counter() - began
         reporter.advance(len(trajectories))
     reporter.end()

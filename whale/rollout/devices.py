@@ -28,6 +28,22 @@ def visible_gpus() -> tuple[str, ...]:
     return tuple(named[:count] or map(str, range(count)))
 
 
+def replica_devices(replicas: int, device: str) -> list[str]:
+    """For each of an engine's replicas the GPU that it is to see, as CUDA_VISIBLE_DEVICES names it; on the CPU "".
+
+    Raises UsageError where there are not so many GPUs, or one of them is named.
+    """
+    kind = resolve_device(device).type
+    if replicas == 1 or kind != "cuda":
+        return [""] * replicas
+    if ":" in device:
+        raise UsageError(f'engine.device = "{device}" with engine.replicas = {replicas}: give "cuda"')
+    gpus = visible_gpus()
+    if len(gpus) < replicas:
+        raise UsageError(f"engine.replicas = {replicas}: this machine has {len(gpus)} CUDA devices")
+    return list(gpus[:replicas])
+
+
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """Return the floating kind of a config value ("auto", "float32", "bfloat16")."""
     kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}

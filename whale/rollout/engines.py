@@ -9,7 +9,7 @@ import torch
 from whale.config import EngineConfig
 from whale.errors import UsageError
 from whale.rollout.chat import ChatCodec
-from whale.rollout.devices import resolve_device
+from whale.rollout.devices import replica_devices, resolve_device
 from whale.rollout.types import Engine
 
 
@@ -37,6 +37,7 @@ def require_engine(settings: EngineConfig) -> None:
     the command that brings it for an engine that is not installed or a server that does not answer.
     """
     resolve_device(settings.device)
+    replica_devices(settings.replicas, settings.device)
     if settings.name == "vllm":
         from whale.rollout.vllm_library import require_vllm
 
@@ -53,8 +54,13 @@ def require_engine(settings: EngineConfig) -> None:
         raise UsageError('engine.url and engine.weights_folder are of engine.name = "vllm-server"')
 
 
-def load_engine(settings: EngineConfig, model: Path, version: str) -> ChatEngine:
-    """Load the engine with the model's own weights, whose digest is `version`."""
+def load_engine(
+    settings: EngineConfig, model: Path, version: str, *, trainer: bool = True, sharing: int = 1
+) -> ChatEngine:
+    """Load the engine with the model's own weights, whose digest is `version`.
+
+    Its device keeps room for a trainer of the same model if there is one, and for `sharing` such engines.
+    """
     threads = settings.threads or None
     if settings.name == "vllm":
         from whale.rollout.vllm_engine import VllmEngine
@@ -67,6 +73,8 @@ def load_engine(settings: EngineConfig, model: Path, version: str) -> ChatEngine
             version=version,
             kv_bytes=int(settings.kv_gb * 2**30),
             options=settings.options,
+            trainer=trainer,
+            sharing=sharing,
         )
     if settings.name == "vllm-server":
         from whale.rollout.vllm_server import VllmServerEngine

@@ -40,9 +40,12 @@ def run_micro_batch(
     sampling: Sampling,
     limits: Limits,
     worker: HarnessWorker,
+    *,
+    beside: int = 1,
 ) -> list[Trajectory]:
     """Run the episodes together and return their trajectories in the order of `specs`, verified.
 
+    `beside`: how many processes carry out a share each, and share what the domain's judge is asked at the same time.
     `worker` was started for `files` under `limits`. A harness's failure is in its trajectory's status. A
     fault of ours rises (RolloutFault, or whatever the engine or a tool raised): then nothing of the
     micro-batch counts, and all its processes are gone.
@@ -69,7 +72,7 @@ def run_micro_batch(
             _Flow(episodes, session, worker).run()
         else:
             _LockStep(episodes, session, worker).run()
-        return _verified(episodes, getattr(domain, "verify_threads", 1))
+        return _verified(episodes, getattr(domain, "verify_threads", 1) // beside)
     finally:
         try:
             worker.abandon()

@@ -36,35 +36,45 @@ class MemoryPlan:
             (self.kv_bytes, "KV cache"),
             (self.trainer, "kept for the trainer"),
         ]
-        told = ", ".join(f"{size / _GIB:.1f} GiB {what}" for size, what in parts)
+        told = ", ".join(f"{size / _GIB:.1f} GiB {what}" for size, what in parts if size)
         return f"memory: {told}; {self.free / _GIB:.1f} of {self.total / _GIB:.1f} GiB were free"
 
 
-def plan_memory(model: torch.nn.Module, dtype: torch.dtype, device: torch.device, kv_bytes: int = 0) -> MemoryPlan:
+def plan_memory(
+    model: torch.nn.Module,
+    dtype: torch.dtype,
+    device: torch.device,
+    kv_bytes: int = 0,
+    *,
+    trainer: bool = True,
+    sharing: int = 1,
+) -> MemoryPlan:
     """Divide what is free. `kv_bytes` of 0: on a GPU half of what weights and trainer leave, at most 64 GiB.
 
-    `model` may be on the meta device. Raises WhaleError if nothing is left for a cache.
+    `trainer`: whether one of the same model comes to this device; `sharing`: how many such engines a CPU has, which
+    all start at once. `model` may be on the meta device. Raises WhaleError if nothing is left for a cache.
     """
     parameters = sum(parameter.numel() for parameter in model.parameters())
     weights = parameters * dtype.itemsize
+    training = parameters * _TRAINER_BYTES if trainer else 0
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
-        trainer = parameters * _TRAINER_BYTES + _TRAINER_ACTIVATIONS
-        rest = free - weights - trainer - _ENGINE_ACTIVATIONS
+        training += _TRAINER_ACTIVATIONS if trainer else 0
+        rest = free - weights - training - _ENGINE_ACTIVATIONS
         kv = kv_bytes or min(rest // 2, _MOST)
         share = min(0.95, (weights + kv + _ENGINE_ACTIVATIONS) / total)
     else:
         free, total = _host_memory()
-        trainer = parameters * _TRAINER_BYTES
-        rest = free - weights - trainer
-        kv = kv_bytes or min(rest // 2, _CPU_CACHE)
+        rest = free - weights * sharing - training
+        kv = kv_bytes or min(rest // 2 // sharing, _CPU_CACHE)
         share = 0.5  # vLLM's check of it is off where the cache's size is given
     if kv <= 0:
+        wanted = "engine and trainer" if trainer else "an engine"
         raise WhaleError(
-            f"{device}: {free / _GIB:.1f} GiB are free; engine and trainer of {parameters / 1e6:,.0f} million "
+            f"{device}: {free / _GIB:.1f} GiB are free; {wanted} of {parameters / 1e6:,.0f} million "
             f"parameters need {(free - rest) / _GIB:.1f} GiB beside a cache: free some memory, or set engine.kv_gb"
         )
-    return MemoryPlan(total, free, weights, kv, trainer, share)
+    return MemoryPlan(total, free, weights, kv, training, share)
 
 
 def _host_memory() -> tuple[int, int]:

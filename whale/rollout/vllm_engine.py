@@ -30,7 +30,8 @@ class VllmEngine:
     """A causal language model from a Hugging Face folder, served by vLLM in this process.
 
     `device` and `dtype` as in `TransformersEngine`. `kv_bytes` of 0 is planned from what is free, with room for a
-    trainer of the same model on the device. `options` go to vLLM's `EngineArgs` as they are.
+    `trainer` of the same model on the device, and for the other engines `sharing` it (`plan_memory`). `options` go to
+    vLLM's `EngineArgs` as they are.
     Raises UsageError for a folder without a model or an unknown option, WhaleError if vLLM is missing or cannot
     start.
     """
@@ -48,6 +49,8 @@ class VllmEngine:
         version: str | None = None,
         kv_bytes: int = 0,
         options: Mapping[str, Any] | None = None,
+        trainer: bool = True,
+        sharing: int = 1,
     ) -> None:
         path = Path(path)
         if not (path / "config.json").is_file():
@@ -58,7 +61,9 @@ class VllmEngine:
         self.dtype = resolve_dtype(dtype, self.device)
         shape = model_shape(path)
         self._parameters = named_parameters(shape)
-        self.memory: MemoryPlan = plan_memory(shape, self.dtype, self.device, kv_bytes)
+        self.memory: MemoryPlan = plan_memory(
+            shape, self.dtype, self.device, kv_bytes, trainer=trainer, sharing=sharing
+        )
         self._library = InProcess(
             path,
             dtype=self.dtype,

@@ -70,6 +70,17 @@ def require_vllm() -> str:
     return "unknown"
 
 
+def own_cache(replica: int) -> dict[str, str]:
+    """What gives a replica vLLM's folder for compiled code to itself: processes that fill one together race.
+
+    The first has the usual folder, so that it shares it with an engine in the run's own process.
+    """
+    root = os.environ.get("VLLM_CACHE_ROOT") or str(
+        Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vllm"
+    )
+    return {"VLLM_CACHE_ROOT": str(Path(root) / f"replica-{replica}") if replica else root}
+
+
 class InProcess:
     """A vLLM engine in this process.
 

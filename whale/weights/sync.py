@@ -3,16 +3,28 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from whale.errors import WhaleError
-from whale.rollout.types import Engine
+
+
+class Scoring(Protocol):
+    """What a check needs of an engine, whichever process it is in."""
+
+    @property
+    def name(self) -> str:
+        """As an error names it."""
+        ...
+
+    def logprobs(self, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
+        """As `Engine.logprobs`."""
+        ...
 
 
 def check_engine(
-    engine: Engine, sequences: Sequence[Sequence[int]], expected: Sequence[Sequence[float]], tolerance: float
+    engine: Scoring, sequences: Sequence[Sequence[int]], expected: Sequence[Sequence[float]], tolerance: float
 ) -> float:
     """Return the mean |log π_engine - log π| over the tokens of `sequences`; `expected` is log π(id_t | id_<t).
 
