@@ -158,9 +158,9 @@ def ours(
     clock.around(worker, "abandon", "end episodes")
     clock.around(domain, "verify", "verify")
 
-    def poll(wait: bool = True) -> Any:
+    def poll(wait: bool = True, **named: Any) -> Any:
         with clock.part("wait for harness" if wait else "look at harness"):
-            return watched["poll"](wait)
+            return watched["poll"](wait, **named)
 
     def tools(task: Task) -> Any:
         found = dict(searches(task))

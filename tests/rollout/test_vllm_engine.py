@@ -156,7 +156,7 @@ def test_a_dead_engine_is_one_clear_error(engine: "VllmEngine", monkeypatch: pyt
         raise RuntimeError("the core is gone\nand more")
 
     with monkeypatch.context() as broken:
-        broken.setattr(engine._library._engine, "step", dies)
+        broken.setattr(engine._library._core, "get_output", dies)
         session = engine.session()
         session.submit(ask(ids(0, 5)))
         with pytest.raises(WhaleError, match=r"died while sampling \(RuntimeError: the core is gone\)"):

@@ -22,6 +22,7 @@ from whale.rollout.finished import generation_of
 from whale.rollout.memory_plan import MemoryPlan, plan_memory
 from whale.rollout.models import model_digest
 from whale.rollout.new_weights import fit_weights, named_parameters
+from whale.rollout.stopping import StopScanner
 from whale.rollout.types import GenerateRequest, Generation
 from whale.rollout.vllm_library import Ask, InProcess
 
@@ -167,7 +168,7 @@ class VllmSession:
                 request.max_tokens,
                 request.temperature,
                 self._engine.stop_ids,
-                tuple(text for text in request.stop if text),
+                StopScanner(self._engine.chat, request.stop).push if any(request.stop) else None,
             )
         )
         return ticket

@@ -51,6 +51,7 @@ class HarnessWorker:
         self._numbers = itertools.count()
         self._alive: dict[int, EpisodeProcess] = {}
         self._unsaid: list[Message | Ended] = []
+        self._begun = False
         self._selector = selectors.DefaultSelector()
         self._out_of_memory = _oom_kills()
         self._folder = WorkerFolder(files)
@@ -105,8 +106,16 @@ class HarnessWorker:
                 Path(f"/proc/{pid}/oom_score_adj").write_text("900")
         self._selector.register(self._control, selectors.EVENT_READ, None)
 
+    @property
+    def starting(self) -> int:
+        """How many episodes were asked for and have not locked themselves yet."""
+        return sum(not process.locked and not process.closed for process in self._alive.values())
+
     def open_episode(self, task: Mapping[str, Any], *, seed: int, tools: Sequence[str] = ()) -> EpisodeProcess:
-        """Fork an episode and hand it the public fields of its task."""
+        """Ask the worker for an episode, and hand it the public fields of its task.
+
+        Does not wait for the fork while few episodes are `starting`: the kernel holds some sixty such commands.
+        """
         process = EpisodeProcess(next(self._numbers), self.limits)
         self._alive[process.number] = process
         descriptors = [process.remote.fileno(), process.output.fileno()]
@@ -134,13 +143,15 @@ class HarnessWorker:
         self._forget(process)
         self._kill(process)
 
-    def poll(self, wait: bool = True) -> list[Message | Ended]:
+    def poll(self, wait: bool = True, *, begun: bool = False) -> list[Message | Ended]:
         """Wait until something happens, and return all that has; without `wait`, what has happened so far.
 
+        With `begun`, an episode that begins to compute ends the wait too, and then there may be nothing to return.
         Raises WorkerDied, and MachineFault for an episode that the machine killed for memory.
         """
         happened, self._unsaid = self._unsaid, []
-        while self._alive and not happened:
+        self._begun = False
+        while self._alive and not happened and not (begun and self._begun):
             for key, events in self._selector.select(self._patience() if wait else 0.0):
                 process = key.data
                 if process is None:
@@ -220,6 +231,7 @@ class HarnessWorker:
         if not process.locked:
             # The first word is said before any candidate code, so it cannot be forged.
             process.begin()
+            self._begun = True
             return self._message(process)
         self._watch(process)
         return Message(process, value)
@@ -293,7 +305,8 @@ class HarnessWorker:
         data = frames.encode(value)
         with self._worker_errors():
             sent = socket.send_fds(self._control, [data], list(descriptors))
-            self._control.sendall(data[sent:])
+            if sent < len(data):
+                self._control.sendall(data[sent:])
 
     @contextlib.contextmanager
     def _worker_errors(self) -> Iterator[None]:
