@@ -160,7 +160,6 @@ class VllmSession:
             torch.manual_seed(request.seed % 2**63)
             self._seeded = True
         ticket = self._engine.ticket()
-        self._out[str(ticket)] = request
         self._library.add(
             Ask(
                 str(ticket),
@@ -171,6 +170,7 @@ class VllmSession:
                 StopScanner(self._engine.chat, request.stop).push if any(request.stop) else None,
             )
         )
+        self._out[str(ticket)] = request
         return ticket
 
     def advance(self) -> list[tuple[int, Generation]]:

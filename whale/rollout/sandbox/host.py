@@ -121,7 +121,6 @@ class HarnessWorker:
         descriptors = [process.remote.fileno(), process.output.fileno()]
         self._command({"type": "spawn", "id": process.number}, descriptors)
         process.remote.close()
-        self._selector.register(process.channel, selectors.EVENT_READ, process)
         process.hand_over({"task": dict(task), "seed": seed, "tools": list(tools)})
         self._watch(process)
         return process
@@ -242,23 +241,28 @@ class HarnessWorker:
             return
         events = selectors.EVENT_READ if process.holds_control else 0
         events |= selectors.EVENT_WRITE if process.unsent else 0
-        registered = self._selector.get_map().get(process.channel)
-        if registered is not None and events:
-            self._selector.modify(process.channel, events, process)
-        elif registered is not None:
-            self._selector.unregister(process.channel)
-        elif events:
+        if events == process.watched:
+            return
+        if not process.watched:
             self._selector.register(process.channel, events, process)
+        elif events:
+            self._selector.modify(process.channel, events, process)
+        else:
+            self._selector.unregister(process.channel)
+        process.watched = events
+
+    def _ignore(self, process: EpisodeProcess) -> None:
+        if process.watched:
+            self._selector.unregister(process.channel)
+            process.watched = 0
 
     def _end(self, process: EpisodeProcess) -> None:
         """Kill an episode; its end is told when the worker has reaped it."""
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(process.channel)
+        self._ignore(process)
         self._kill(process)
 
     def _forget(self, process: EpisodeProcess) -> None:
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(process.channel)
+        self._ignore(process)
         process.close()
 
     def _kill(self, process: EpisodeProcess) -> None:
