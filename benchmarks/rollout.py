@@ -4,9 +4,9 @@
 
 Ours: episodes of SearchQA's initial harness (two turns, one search) in the sandbox, `--episodes` of them at once,
 forks, tools, logprobs, stop strings and verification counted. Theirs: one call of `LLM.generate` over the recorded
-prompts of both turns, each to its recorded length, with the same max_num_seqs and prefix caching, and no logprobs
-(`--logprobs`: once more with them). Both begin with an empty prefix cache. Prints tokens/s of each round, the
-ratio, and where our time went.
+prompts of both turns, each to its recorded length, with the same max_num_seqs and prefix caching, and no logprobs;
+then once more with them, which training needs and ours always has (`--no-logprobs` leaves that out). All begin with an
+empty prefix cache. Prints tokens/s of each round, the ratio to the call without logprobs, and where our time went.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def main() -> None:
         by_id = {task.id: task for task in tasks}
         warm = ours(engine, domain, by_id, specs[: max(2, options.episodes // 8)], worker, Clock())
         theirs(peer, warm, logprobs=None)
-        ratios, parts = [], []
+        ratios, scored_ratios, parts = list[float](), list[float](), []
         for number in range(1, options.rounds + 1):
             clock = Clock()
             engine._library.reset_cache()
@@ -93,7 +93,10 @@ def main() -> None:
             prompted = sum(trajectory.prompted for trajectory in done)
             ratios.append(plain / seconds)
             parts.append((clock, seconds, plain))
-            told = f", with logprobs {tokens / scored:,.0f} ({scored:.2f} s)" if scored else ""
+            told = ""
+            if scored is not None:
+                scored_ratios.append(scored / seconds)
+                told = f", with logprobs {tokens / scored:,.0f} ({scored:.2f} s)"
             print(
                 f"round {number}: {tokens} sampled, {prompted} prompt tokens; ours {tokens / seconds:,.0f} tokens/s "
                 f"({seconds:.2f} s), generate {tokens / plain:,.0f} ({plain:.2f} s){told}: {plain / seconds:.2f} x",
@@ -103,6 +106,11 @@ def main() -> None:
             if bad:
                 print(f"  {bad} episodes did not end well")
         print(f"ratio, median of {len(ratios)}: {statistics.median(ratios):.2f} (least {min(ratios):.2f})")
+        if scored_ratios:
+            print(
+                f"to generate with logprobs, median of {len(scored_ratios)}: {statistics.median(scored_ratios):.2f} "
+                f"(least {min(scored_ratios):.2f})"
+            )
         split(*parts[-1])
     engine.close()
 
@@ -116,7 +124,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--model", default=EMBEDDED)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--logprobs", action="store_true", help="also time generate with logprobs")
+    parser.add_argument(
+        "--logprobs", action=argparse.BooleanOptionalAction, default=True, help="also time generate with logprobs"
+    )
     return parser.parse_args()
 
 
@@ -150,7 +160,8 @@ def ours(
     session = engine.session()
     watched = {name: getattr(worker, name) for name in ("poll", "open_episode", "answer", "abandon")}
     searches = domain.tools
-    opened, verified = engine.session, domain.verify
+    opened, verified, computed = engine.session, domain.verify, engine._library._core.get_output
+    clock.around(engine._library._core, "get_output", "vLLM's core")
     clock.around(session, "advance", "engine step")
     clock.around(session, "submit", "engine submit")
     clock.around(worker, "open_episode", "fork")
@@ -158,9 +169,9 @@ def ours(
     clock.around(worker, "abandon", "end episodes")
     clock.around(domain, "verify", "verify")
 
-    def poll(wait: bool = True) -> Any:
+    def poll(wait: bool = True, **named: Any) -> Any:
         with clock.part("wait for harness" if wait else "look at harness"):
-            return watched["poll"](wait)
+            return watched["poll"](wait, **named)
 
     def tools(task: Task) -> Any:
         found = dict(searches(task))
@@ -175,6 +186,7 @@ def ours(
         for name, method in watched.items():
             setattr(worker, name, method)
         engine.session, domain.tools, domain.verify = opened, searches, verified  # type: ignore[method-assign]
+        engine._library._core.get_output = computed
 
 
 def timed(clock: Clock, name: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -117,3 +117,48 @@ def test_a_run_on_a_server_trains_and_syncs_as_one_in_its_own_process(
     assert state.weights != state.model, "some rollout passed and θ moved"
     recorded = rollouts(folder)
     assert {batch.weights for batch in recorded} >= {state.model, state.weights}
+
+
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+def test_a_runs_losses_are_those_of_the_logprobs_that_its_engine_recorded(
+    engine: str, vllm_config: Path, whale: WhaleProcess, tmp_path: Path
+) -> None:
+    """With one update a step, the trainer scores what the engine sampled, under the weights that it was sampled from.
+
+    So on either engine the curve is what transformers computes on the engine's own samples, step by step, and not only
+    within the noise of sampling. An engine that kept older weights, or another model's, is off by far more.
+    """
+    settings = toy_settings(tmp_path / "model")
+    settings["domain_options"]["weight"] = 24
+    settings["engine"] |= {"name": engine, "dtype": "float32", "micro_batch": 16}
+    settings["engine"] |= {"kv_gb": 0.0625} if engine == "vllm" else {}
+    settings["weights"] |= {"batch": 4, "rollouts_per_prompt": 4, "minibatch": 16}
+    settings["schedule"] = {"kind": "weight-only", "cycles": 1, "epochs": "1"}
+    path = tmp_path / "losses.toml"
+    path.write_text(tomli_w.dumps(settings), encoding="utf-8")
+    whale("run", str(path), "--name", "losses", "--quiet", timeout=900)
+    folder = RunFolder(tmp_path / "runs" / "losses")
+    log = folder.open_log(readonly=True)
+    try:
+        events = [record.event for record in log.read()]
+    finally:
+        log.close()
+
+    logged: list[float] = []
+    recorded: list[float] = []
+    passed: list[float] = []
+    for event in events:
+        if isinstance(event, ev.RolloutsRecorded) and event.purpose == "train":
+            done = decode_trajectories(folder.artifacts.get(event.artifact))
+            kept = [turn for trajectory in done if trajectory.reward >= 1 for turn in trajectory.turns]
+            passed += [logprob for turn in kept for logprob in turn.logprobs]
+        elif isinstance(event, ev.StepTrained):
+            assert event.trained_tokens == len(passed)
+            if event.loss is not None:
+                assert event.updates == 1
+                logged.append(event.loss)
+                recorded.append(-sum(passed) / len(passed))
+            passed = []
+    assert len(logged) >= 4
+    assert logged == pytest.approx(recorded, abs=1e-4)
+    assert len({round(loss, 3) for loss in logged}) == len(logged), "no step's loss would pass for another's"

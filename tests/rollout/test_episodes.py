@@ -1,5 +1,6 @@
 """Guarantees of the one rollout path, on a scripted model and the real sandbox."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -368,3 +369,79 @@ def test_a_worker_of_another_harness_or_other_limits_is_refused(tier: Tier) -> N
         for files, limits in ((tree(SEARCH), LIMITS), (worker.files, replace(LIMITS, cpu_seconds=2))):
             with pytest.raises(ValueError, match="another harness or other limits"):
                 run_micro_batch(ScriptedEngine(), ByteChat(), files, {}, [], FactsDomain(), SAMPLING, limits, worker)
+
+
+@pytest.fixture
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many forks are asked for ahead, far fewer than the episodes."""
+    monkeypatch.setattr("whale.rollout.episodes._STARTING", 3)
+    return 3
+
+
+def test_no_more_forks_are_asked_for_than_the_worker_takes_without_a_wait(
+    tier: Tier, loop: str, few_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if loop != "flow":
+        pytest.skip("in lock step nothing can be sampled before all have asked")
+    seen: list[int] = []
+    open_episode = HarnessWorker.open_episode
+
+    def watched(worker: HarnessWorker, *args: Any, **named: Any) -> Any:
+        seen.append(worker.starting)
+        return open_episode(worker, *args, **named)
+
+    monkeypatch.setattr(HarnessWorker, "open_episode", watched)
+    publics = [{"question": str(i)} for i in range(20)]
+    trajectories = run(tier, ASK_ONCE, *publics)
+    assert [trajectory.turns[0].messages[0]["content"] for trajectory in trajectories] == [str(i) for i in range(20)]
+    assert [trajectory.seed for trajectory in trajectories] == list(range(20))
+    assert len(seen) == 20
+    assert max(seen) == few_at_once - 1
+
+
+def test_forks_go_on_while_the_first_episodes_compute_and_while_others_are_sampled(
+    tier: Tier, loop: str, few_at_once: int
+) -> None:
+    if loop != "flow":
+        pytest.skip("in lock step nothing can be sampled before all have asked")
+    body = f"while task['hangs']: pass\nreturn await model.chat({USER})"
+    publics = [{"question": str(i), "hangs": i < few_at_once} for i in range(12)]
+    with HarnessWorker(tree(body), tier, replace(LIMITS, cpu_seconds=3)) as worker:
+        still_there: list[bool] = []
+
+        def say(prompt: str, request: GenerateRequest) -> str:
+            still_there.append(worker._alive.keys() >= {0, 1, 2})
+            return "said"
+
+        trajectories = rollouts(worker, publics, engine=ScriptedEngine(say))
+    assert [trajectory.status for trajectory in trajectories] == ["cpu_limit"] * few_at_once + ["ok"] * 9
+    assert still_there == [True] * 9, "all was sampled while the first ones still hung"
+
+
+def test_a_worker_that_dies_among_its_forks_is_told_and_nothing_hangs(tier: Tier, few_at_once: int) -> None:
+    with HarnessWorker(tree(SEARCH), tier, LIMITS) as worker:
+        engine = ScriptedEngine()
+
+        def kill(prompt: str, request: GenerateRequest) -> str:
+            psutil.Process(worker.pid).kill()
+            return "x"
+
+        engine._say = kill
+        with pytest.raises(WorkerDied, match="sandbox's worker"):
+            rollouts(worker, [QUESTION] * 20, engine=engine)
+    assert engine.open_sessions == 0
+
+
+def test_a_fork_that_fails_is_a_fault_of_ours_with_its_reason(
+    tier: Tier, few_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sixth episode gets no descriptor for its output, as if the machine had none left."""
+    command = HarnessWorker._command
+
+    def broken(worker: HarnessWorker, value: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        command(worker, value, descriptors[:1] if value.get("id") == 5 and value["type"] == "spawn" else descriptors)
+
+    with HarnessWorker(tree(ASK_ONCE), tier, LIMITS) as worker:
+        monkeypatch.setattr(HarnessWorker, "_command", broken)
+        with pytest.raises(WorkerDied, match="IndexError"):
+            rollouts(worker, [QUESTION] * 20)

@@ -72,6 +72,66 @@ def test_greedy_tokens_and_logprobs_are_those_of_the_transformers_engine(
         assert np.allclose(a, b, atol=TOLERANCE)
 
 
+def test_a_stop_string_ends_both_engines_at_the_same_token_with_the_same_logprobs(
+    engine: "VllmEngine", transformers_engine: TransformersEngine
+) -> None:
+    """Stop strings of one to four characters from the middle of what is said, across token borders."""
+    plain_requests = [replace(request, max_tokens=24) for request in greedy()]
+    requests = []
+    for at, (request, said) in enumerate(
+        zip(plain_requests, transformers_engine.session().generate(plain_requests), strict=True)
+    ):
+        text = transformers_engine.chat.decode(said.output_ids)
+        middle = len(text) // 3
+        stop = text[middle : middle + 1 + at % 4]
+        assert stop.strip("\ufffd"), "a stop string that can be found"
+        requests.append(replace(request, stop=("never said", stop)))
+    ours, theirs = engine.session().generate(requests), transformers_engine.session().generate(requests)
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a.output_ids, a.finish_reason) == (b.output_ids, b.finish_reason)
+        assert np.allclose(a.logprobs, b.logprobs, atol=TOLERANCE)
+    assert sum(len(a.output_ids) < 24 and a.finish_reason == "stop" for a in ours) >= 6
+    assert not engine._library.busy(), "what a stop string ended is not sampled on"
+    assert not engine._library._running
+
+
+def test_every_request_keeps_its_own_settings(engine: "VllmEngine", transformers_engine: TransformersEngine) -> None:
+    """Requests are copies of one that vLLM has checked: nothing of another's settings stays in them."""
+    cold = [ask(ids(20 + i, 10 + i), 3 + i) for i in range(6)]
+    hot = [ask(ids(20 + i, 10 + i), 9, 5.0, seed=i) for i in range(6)]
+    stopped = [replace(request, stop=("e",), max_tokens=9) for request in hot]
+    mixed = [request for three in zip(cold, hot, stopped, strict=True) for request in three]
+    done = engine.session().generate(mixed)
+    for a, b in zip(done[::3], transformers_engine.session().generate(cold), strict=True):
+        assert (a.output_ids, a.finish_reason) == (b.output_ids, b.finish_reason)
+    assert [len(a.output_ids) for a in done[1::3] if a.finish_reason == "length"] == [
+        9 for a in done[1::3] if a.finish_reason == "length"
+    ]
+    assert any("e" in engine.chat.decode(a.output_ids[:-1]) for a in done[1::3]), "hot ones run past an e"
+    assert not any("e" in engine.chat.decode(a.output_ids[:-1]) for a in done[2::3])
+    again = engine.session().generate(cold)
+    assert [a.output_ids for a in again] == [a.output_ids for a in done[::3]]
+
+
+def test_a_closed_session_leaves_nothing_to_sample(engine: "VllmEngine") -> None:
+    session = engine.session()
+    for i in range(4):
+        session.submit(ask(ids(i, 20), 500, 1.0, seed=i))
+    session.advance()
+    session.close()
+    assert not engine._library.busy()
+    assert not engine._library._running
+    assert engine.session().generate([ask(ids(0, 5), 4)])[0].output_ids
+
+
+def test_an_id_that_the_model_has_no_row_for_is_refused(engine: "VllmEngine") -> None:
+    session = engine.session()
+    with pytest.raises(WhaleError, match="the tokenizer is of another model"):
+        session.submit(ask([5, 100_000]))
+    session.close()
+    assert engine.session().generate([ask(ids(0, 5), 4)])[0].output_ids
+
+
 def test_sampling_follows_the_models_distribution(engine: "VllmEngine", wide_model: Path) -> None:
     prompt, draws, temperature = ids(3, 12), 1500, 0.7
     done = engine.session().generate([ask(prompt, 1, temperature, seed=i) for i in range(draws)])
@@ -156,7 +216,7 @@ def test_a_dead_engine_is_one_clear_error(engine: "VllmEngine", monkeypatch: pyt
         raise RuntimeError("the core is gone\nand more")
 
     with monkeypatch.context() as broken:
-        broken.setattr(engine._library._engine, "step", dies)
+        broken.setattr(engine._library._core, "get_output", dies)
         session = engine.session()
         session.submit(ask(ids(0, 5)))
         with pytest.raises(WhaleError, match=r"died while sampling \(RuntimeError: the core is gone\)"):

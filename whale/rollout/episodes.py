@@ -27,6 +27,9 @@ from whale.rollout.types import (
     Trajectory,
 )
 
+_STARTING = 32
+"""Forks asked for ahead of the worker: enough for a step of the engine, few enough that asking never waits."""
+
 __all__ = ["Codec", "Limits", "Sampling", "run_micro_batch"]
 
 
@@ -97,17 +100,28 @@ class _Processes:
         self._processes: dict[int, EpisodeProcess] = {}
         self._by_number: dict[int, int] = {}
 
-    def open(self) -> None:
-        """Start every episode."""
-        for index, episode in enumerate(self._episodes):
+    def open(self, at_once: int | None = None) -> int:
+        """Start episodes, in order, until `at_once` are starting; all that are left if it is None.
+
+        Returns how many have not begun to compute.
+        """
+        opened, starting = len(self._processes), self._worker.starting
+        end = len(self._episodes) if at_once is None else min(len(self._episodes), opened + at_once - starting)
+        for index in range(opened, end):
+            episode = self._episodes[index]
             process = self._worker.open_episode(episode.task.public, seed=episode.spec.seed, tools=episode.tool_names)
             self._processes[index] = process
             self._by_number[process.number] = index
+        return len(self._episodes) - opened + starting
 
     def hear(self, wait: bool = True) -> list[int]:
-        """Take what the episodes say; returns which of them asked the model or ended."""
-        happened = self._worker.poll(wait)
-        if wait and not happened:
+        """Take what the episodes say; returns which of them asked the model or ended.
+
+        May return none while not all are started.
+        """
+        more = len(self._processes) < len(self._episodes)
+        happened = self._worker.poll(wait, begun=more)  # then there is room to start another
+        if wait and not happened and not more:
             raise RolloutFault("the sandbox lost sight of an episode")
         moved = []
         for event in happened:
@@ -185,18 +199,21 @@ class _Flow:
         self._answers: dict[int, list[Generation | None]] = {}
 
     def run(self) -> None:
-        self._processes.open()
         running = set(range(len(self._episodes)))
         open_ = set(running)
         while open_:
-            # Nothing to sample: wait for an episode. Else only look, and sample on.
-            for index in self._processes.hear(wait=not self._tickets) if running else ():
+            # A few at a time: the worker forks on another core while the engine samples for the first ones.
+            coming = self._processes.open(_STARTING)
+            # A step takes nearly as long for a few as for many. So it waits while most are still being forked,
+            # which is our own work; once an episode computes, nothing waits for it as long as there is any to sample.
+            enough = len(self._tickets) >= max(1, coming)
+            for index in self._processes.hear(wait=not enough) if running else ():
                 running.discard(index)
                 if self._episodes[index].done:
                     open_.discard(index)
                 else:
                     self._submit(index)
-            if self._tickets:
+            if enough:
                 running.update(self._advance())
 
     def _submit(self, index: int) -> None:

@@ -22,6 +22,7 @@ from whale.rollout.finished import generation_of
 from whale.rollout.memory_plan import MemoryPlan, plan_memory
 from whale.rollout.models import model_digest
 from whale.rollout.new_weights import fit_weights, named_parameters
+from whale.rollout.stopping import StopScanner
 from whale.rollout.types import GenerateRequest, Generation
 from whale.rollout.vllm_library import Ask, InProcess
 
@@ -164,7 +165,6 @@ class VllmSession:
             torch.manual_seed(request.seed % 2**63)
             self._seeded = True
         ticket = self._engine.ticket()
-        self._out[str(ticket)] = request
         self._library.add(
             Ask(
                 str(ticket),
@@ -172,9 +172,10 @@ class VllmSession:
                 request.max_tokens,
                 request.temperature,
                 self._engine.stop_ids,
-                tuple(text for text in request.stop if text),
+                StopScanner(self._engine.chat, request.stop).push if any(request.stop) else None,
             )
         )
+        self._out[str(ticket)] = request
         return ticket
 
     def advance(self) -> list[tuple[int, Generation]]:

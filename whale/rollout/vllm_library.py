@@ -2,16 +2,22 @@
 
 Everything else deals in token ids. What is set here is what makes vLLM fit into a program of its own: no second
 process, no usage statistics, nothing on stdout, and torch's own switches as they were.
+
+Requests go to vLLM's engine core, and its tokens come from there, past the text side of `LLMEngine`: that one renders
+every prompt again, and with stop strings or log-probabilities makes text of every token, which took longer than a
+small model did.
 """
 
+import copy
 import importlib.metadata
 import importlib.util
-import math
+import inspect
 import os
+import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +37,9 @@ _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the trainer and the sandbox share the cores
 }
+_TEMPLATES = 1024
+_HOTTEST = 2.0
+"""vLLM lets no hotter request in. Its sampler takes any temperature, and a harness may ask for up to 10."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +55,43 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What vLLM samples: `stop_ids` and `stop` end it, and are kept in its output."""
+    """What vLLM samples. `stop_ids` end it, and so does a token for which `ends` is true; both are kept."""
 
     request: str
     prompt_ids: tuple[int, ...]
     max_tokens: int
     temperature: float
     stop_ids: frozenset[int]
-    stop: tuple[str, ...] = ()
+    ends: Callable[[int], bool] | None = None
+    """Is shown every sampled token, once and in order."""
     score_prompt: bool = False
     """Also the log-probabilities of the prompt's own tokens, computed without the prefix cache."""
+
+
+@dataclass(slots=True)
+class _Sampled:
+    """What has been sampled of a request."""
+
+    ask: Ask
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    prompt_logprobs: tuple[float, ...] = ()
+
+    def take(self, output: Any) -> str:
+        """Add what a step brought (vLLM's EngineCoreOutput); returns why it ended, "" if it goes on."""
+        if output.new_prompt_logprobs_tensors is not None:
+            self.prompt_logprobs = tuple(output.new_prompt_logprobs_tensors.logprobs[:, 0].tolist())
+        scores = output.new_logprobs
+        for at, token in enumerate(output.new_token_ids):
+            self.ids.append(token)
+            if scores is not None:
+                self.logprobs.append(float(scores.logprobs[at][0]))  # the sampled token's comes first
+            if self.ask.ends is not None and self.ask.ends(token):
+                return "stop"
+        return "" if output.finish_reason is None else str(output.finish_reason)
+
+    def finished(self, reason: str) -> Finished:
+        return Finished(self.ask.request, tuple(self.ids), tuple(self.logprobs), reason, self.prompt_logprobs)
 
 
 def require_vllm() -> str:
@@ -125,7 +161,11 @@ class InProcess:
                 raise UsageError(f"engine.options: vLLM {self.version} takes no such option: {error}") from None
             self._check_device()
             self._engine = self._llm_engine.from_engine_args(engine_arguments)
+        self._core = self._engine.engine_core
+        self._running: dict[str, _Sampled] = {}
+        self._templates: dict[tuple[Any, ...], Any] = {}
         self.context_length = int(self._engine.model_config.max_model_len)
+        self.vocabulary = int(self._engine.model_config.get_vocab_size())
 
     def _import(self) -> None:
         from vllm import SamplingParams
@@ -147,27 +187,51 @@ class InProcess:
             )
 
     def add(self, ask: Ask) -> None:
-        """Queue a request."""
-        params = self._params(
-            max_tokens=ask.max_tokens,
-            temperature=ask.temperature,
-            # Which ids end a turn is the codec's to say, so that both engines end alike.
-            ignore_eos=True,
-            stop_token_ids=sorted(ask.stop_ids),
-            stop=list(ask.stop) or None,
-            include_stop_str_in_output=True,
-            detokenize=bool(ask.stop),
-            logprobs=0,
-            flat_logprobs=True,
-            prompt_logprobs=0 if ask.score_prompt else None,
-            output_kind=self._final,
-        )
-        self._engine.add_request(ask.request, self._prompt(prompt_token_ids=list(ask.prompt_ids)), params)
+        """Queue a request. Raises WhaleError for an id that the model has no row for."""
+        if max(ask.prompt_ids) >= self.vocabulary:
+            raise WhaleError(
+                f"a prompt holds the id {max(ask.prompt_ids)}, and the model has {self.vocabulary}: "
+                "the tokenizer is of another model"
+            )
+        request = copy.copy(self._template(ask))
+        request.request_id = request.external_req_id = ask.request
+        request.prompt_token_ids = list(ask.prompt_ids)
+        request.arrival_time = time.time()
+        self._running[ask.request] = _Sampled(ask)
+        self._core.add_request(request)
+
+    def _template(self, ask: Ask) -> Any:
+        """VLLM's own request for these settings, which it builds and checks once (an EngineCoreRequest)."""
+        key = (ask.max_tokens, ask.temperature, ask.stop_ids, ask.score_prompt)
+        found = self._templates.get(key)
+        if found is None:
+            params = self._params(
+                max_tokens=ask.max_tokens,
+                temperature=min(ask.temperature, _HOTTEST),
+                # Which ids end a turn is the codec's to say, so that both engines end alike.
+                ignore_eos=True,
+                stop_token_ids=sorted(ask.stop_ids),
+                detokenize=False,
+                logprobs=0,
+                prompt_logprobs=0 if ask.score_prompt else None,
+                output_kind=self._final,
+            )
+            process = self._engine.input_processor.process_inputs
+            named: dict[str, Any] = {}
+            if "supported_tasks" in inspect.signature(process).parameters:
+                named["supported_tasks"] = self._engine.get_supported_tasks()
+            prompt = self._prompt(prompt_token_ids=list(ask.prompt_ids))
+            if len(self._templates) >= _TEMPLATES:
+                self._templates.clear()
+            found = self._templates[key] = process(ask.request, prompt, params, **named)
+            if ask.temperature > _HOTTEST:
+                found.sampling_params.temperature = ask.temperature
+        return found
 
     def step(self) -> list[Finished]:
         """Compute one batch; returns what it finished. Raises WhaleError if the engine is dead."""
         try:
-            outputs = self._engine.step()
+            outputs = self._core.get_output().outputs
         except torch.OutOfMemoryError as error:
             raise WhaleError(
                 f"vLLM ran out of memory ({_line(error)}): lower it, `whale resume RUN --set engine.kv_gb=N`"
@@ -177,17 +241,30 @@ class InProcess:
                 f"vLLM {self.version} died while sampling ({type(error).__name__}: {_line(error)}); "
                 "nothing recorded is lost: `whale resume` goes on"
             ) from error
-        return [_finished(output) for output in outputs if output.finished]
+        done, stopped = [], []
+        for output in outputs:
+            sampled = self._running.get(output.request_id)
+            if sampled is None:  # dropped, while the batch that holds it was under way
+                continue
+            reason = sampled.take(output)
+            if reason:
+                del self._running[output.request_id]
+                done.append(sampled.finished(reason))
+                if output.finish_reason is None:  # ended by us
+                    stopped.append(output.request_id)
+        if stopped:
+            self._core.abort_requests(stopped)
+        return done
 
     def busy(self) -> bool:
-        """Whether a request is not finished."""
-        return bool(self._engine.has_unfinished_requests())
+        """Whether vLLM has a request that is not finished."""
+        return bool(self._core.engine_core.scheduler.has_unfinished_requests())
 
     def abort(self, requests: Iterable[str]) -> None:
         """Drop requests, and let the batch that holds them run out."""
-        names = list(requests)
+        names = [name for name in requests if self._running.pop(name, None)]
         if names:
-            self._engine.abort_request(names)
+            self._core.abort_requests(names)
 
     def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Copy new weights into the live model, named as in its folder; every tied name must be there."""
@@ -203,7 +280,7 @@ class InProcess:
         for _ in range(8):
             if self._engine.reset_prefix_cache():
                 return
-            self._engine.step()  # a batch that was under way still holds its blocks
+            self._core.get_output()  # a batch that was under way still holds its blocks
         raise WhaleError(
             "vLLM did not clear its prefix cache after new weights: cached prefixes would answer for the old ones; "
             "`whale resume` starts a fresh engine"
@@ -214,6 +291,9 @@ class InProcess:
         engine, self._engine = self._engine, None
         if engine is None:
             return
+        self._core = None
+        self._running.clear()
+        self._templates.clear()
         engine.engine_core.shutdown()
         del engine
         from vllm.distributed import cleanup_dist_env_and_memory
@@ -229,26 +309,6 @@ class _Load:
 
     def __call__(self, model: Any) -> None:
         model.load_weights(self._weights)
-
-
-def _finished(output: Any) -> Finished:
-    """Translate vLLM's RequestOutput."""
-    done = output.outputs[0]
-    ids = tuple(done.token_ids)
-    scores: tuple[float, ...] = ()
-    if output.prompt_logprobs is not None:
-        prompt = output.prompt_token_ids
-        scores = tuple(output.prompt_logprobs[at][prompt[at]].logprob for at in range(1, len(prompt)))
-    return Finished(output.request_id, ids, _sampled(done.logprobs, ids), str(done.finish_reason), scores)
-
-
-def _sampled(logprobs: Any, ids: Sequence[int]) -> tuple[float, ...]:
-    if logprobs is None:
-        return (math.nan,) * len(ids)
-    flat = getattr(logprobs, "logprobs", None)
-    if flat is not None and len(flat) == len(ids):
-        return tuple(flat)
-    return tuple(position[token].logprob for position, token in zip(logprobs, ids, strict=True))
 
 
 @contextmanager

@@ -51,6 +51,7 @@ class HarnessWorker:
         self._numbers = itertools.count()
         self._alive: dict[int, EpisodeProcess] = {}
         self._unsaid: list[Message | Ended] = []
+        self._begun = False
         self._selector = selectors.DefaultSelector()
         self._out_of_memory = _oom_kills()
         self._folder = WorkerFolder(files)
@@ -105,14 +106,21 @@ class HarnessWorker:
                 Path(f"/proc/{pid}/oom_score_adj").write_text("900")
         self._selector.register(self._control, selectors.EVENT_READ, None)
 
+    @property
+    def starting(self) -> int:
+        """How many episodes were asked for and have not locked themselves yet."""
+        return sum(not process.locked and not process.closed for process in self._alive.values())
+
     def open_episode(self, task: Mapping[str, Any], *, seed: int, tools: Sequence[str] = ()) -> EpisodeProcess:
-        """Fork an episode and hand it the public fields of its task."""
+        """Ask the worker for an episode, and hand it the public fields of its task.
+
+        Does not wait for the fork while few episodes are `starting`: the kernel holds some sixty such commands.
+        """
         process = EpisodeProcess(next(self._numbers), self.limits)
         self._alive[process.number] = process
         descriptors = [process.remote.fileno(), process.output.fileno()]
         self._command({"type": "spawn", "id": process.number}, descriptors)
         process.remote.close()
-        self._selector.register(process.channel, selectors.EVENT_READ, process)
         process.hand_over({"task": dict(task), "seed": seed, "tools": list(tools)})
         self._watch(process)
         return process
@@ -134,13 +142,15 @@ class HarnessWorker:
         self._forget(process)
         self._kill(process)
 
-    def poll(self, wait: bool = True) -> list[Message | Ended]:
+    def poll(self, wait: bool = True, *, begun: bool = False) -> list[Message | Ended]:
         """Wait until something happens, and return all that has; without `wait`, what has happened so far.
 
+        With `begun`, an episode that begins to compute ends the wait too, and then there may be nothing to return.
         Raises WorkerDied, and MachineFault for an episode that the machine killed for memory.
         """
         happened, self._unsaid = self._unsaid, []
-        while self._alive and not happened:
+        self._begun = False
+        while self._alive and not happened and not (begun and self._begun):
             for key, events in self._selector.select(self._patience() if wait else 0.0):
                 process = key.data
                 if process is None:
@@ -220,6 +230,7 @@ class HarnessWorker:
         if not process.locked:
             # The first word is said before any candidate code, so it cannot be forged.
             process.begin()
+            self._begun = True
             return self._message(process)
         self._watch(process)
         return Message(process, value)
@@ -230,23 +241,28 @@ class HarnessWorker:
             return
         events = selectors.EVENT_READ if process.holds_control else 0
         events |= selectors.EVENT_WRITE if process.unsent else 0
-        registered = self._selector.get_map().get(process.channel)
-        if registered is not None and events:
-            self._selector.modify(process.channel, events, process)
-        elif registered is not None:
-            self._selector.unregister(process.channel)
-        elif events:
+        if events == process.watched:
+            return
+        if not process.watched:
             self._selector.register(process.channel, events, process)
+        elif events:
+            self._selector.modify(process.channel, events, process)
+        else:
+            self._selector.unregister(process.channel)
+        process.watched = events
+
+    def _ignore(self, process: EpisodeProcess) -> None:
+        if process.watched:
+            self._selector.unregister(process.channel)
+            process.watched = 0
 
     def _end(self, process: EpisodeProcess) -> None:
         """Kill an episode; its end is told when the worker has reaped it."""
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(process.channel)
+        self._ignore(process)
         self._kill(process)
 
     def _forget(self, process: EpisodeProcess) -> None:
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(process.channel)
+        self._ignore(process)
         process.close()
 
     def _kill(self, process: EpisodeProcess) -> None:
@@ -293,7 +309,8 @@ class HarnessWorker:
         data = frames.encode(value)
         with self._worker_errors():
             sent = socket.send_fds(self._control, [data], list(descriptors))
-            self._control.sendall(data[sent:])
+            if sent < len(data):
+                self._control.sendall(data[sent:])
 
     @contextlib.contextmanager
     def _worker_errors(self) -> Iterator[None]:

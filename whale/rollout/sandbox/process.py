@@ -110,6 +110,8 @@ class EpisodeProcess:
         self.verdict: tuple[Status, str] | None = None
         """What the host ended it for."""
         self.unsent = bytearray()
+        self.watched = 0
+        """The events that the host's selector waits for, as it counts them."""
         self._reader = frames.FrameReader(limits.message_bytes)
         self._traffic = 0
         self._window_from = time.monotonic()

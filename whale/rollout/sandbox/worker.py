@@ -54,6 +54,8 @@ class Worker:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._episodes: dict[int, int] = {}
+        """Process ids by the host's numbers."""
+        self._numbers: dict[int, int] = {}
         self._files: dict[str, str] = {}
         self._setup: Mapping[str, Any] = {}
         self._lock: seccomp.Lock | None = None
@@ -71,10 +73,10 @@ class Worker:
                 if descriptor == wake_in:
                     with contextlib.suppress(BlockingIOError):
                         os.read(wake_in, 4096)
+                    self._reap()
                 elif not self._command():
                     self._kill_all()
                     return
-            self._reap()
 
     def _command(self) -> bool:
         header, descriptors, _, _ = socket.recv_fds(self._control, frames.HEADER_BYTES, 2, socket.MSG_WAITALL)
@@ -115,6 +117,7 @@ class Worker:
         os.close(channel)
         os.close(output)
         self._episodes[number] = pid
+        self._numbers[pid] = number
 
     def _become_episode(self, channel: int, output: int) -> NoReturn:
         try:
@@ -166,12 +169,11 @@ class Worker:
             os.waitpid(pid, 0)
 
     def _reap(self) -> None:
-        numbers = {pid: number for number, pid in self._episodes.items()}
         while self._episodes:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
             if pid == 0:
                 return
-            number = numbers[pid]
+            number = self._numbers.pop(pid)
             del self._episodes[number]
             report = {
                 "type": "exit",
