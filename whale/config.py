@@ -98,6 +98,8 @@ class WeightsConfig(Table, frozen=True, kw_only=True):
     """Mean difference of logprobs between engine and trainer that a sync may leave; 0: 0.01, in bfloat16 0.1."""
 
 
+HOTTEST = 2.0
+"""A run's and a harness's highest temperature: vLLM lets no hotter request in, so no engine takes more."""
 OFF = -1.0
 """A guard that guards nothing."""
 
@@ -368,6 +370,8 @@ def config_from(raw: dict[str, Any], source: str) -> Config:
         value = getattr(getattr(config, table), name)
         if not (value >= least and math.isfinite(value)):
             raise UsageError(f"{source}: {key} = {value}: must be a number of at least {least:g}")
+    if config.sampling.temperature > HOTTEST:
+        raise UsageError(f"{source}: sampling.temperature = {config.sampling.temperature}: at most {HOTTEST:g}")
     for key, several in (("weights.ranks", config.weights.ranks), ("engine.replicas", config.engine.replicas)):
         if several > 1 and ":" in config.engine.device:
             raise UsageError(

@@ -1,11 +1,11 @@
-"""What a user is told to type finds the run."""
+"""What a user is told before anything runs, and what finds a run."""
 
 from pathlib import Path
 
 import pytest
 
 from whale.alternation.run_folder import RunFolder
-from whale.config import load_config
+from whale.config import config_from, load_config
 from whale.errors import UsageError
 
 
@@ -23,3 +23,9 @@ def test_a_run_is_spoken_of_by_what_finds_it_from_here_whatever_the_childs_envir
 def test_a_folder_in_a_configs_place_is_called_that(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a folder; name the file in it"):
         load_config(tmp_path)
+
+
+def test_a_temperature_that_an_engine_would_refuse_is_refused_before_anything_runs() -> None:
+    assert config_from({"sampling": {"temperature": 2.0}}, "here").sampling.temperature == 2.0
+    with pytest.raises(UsageError, match="sampling.temperature = 2.5: at most 2"):
+        config_from({"sampling": {"temperature": 2.5}}, "here")

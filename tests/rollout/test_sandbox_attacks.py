@@ -63,6 +63,7 @@ ATTACKS: dict[str, tuple[str, str, str]] = {
     "returns a forged reply": ("return Reply(9, 'Paris', '', 'stop', 1)", "bad_reply", "no reply"),
     "returns a reply forged as true": ("return Reply(True, 'Paris', '', 'stop', 1)", "bad_reply", "no reply"),
     "asks with a forged reply": ("await model.chat([Reply(0, 'x', '', 'stop', 1)])", "bad_call", "no reply"),
+    "is too hot": ("await model.chat([{'role': 'user', 'content': 'x'}], temperature=2.1)", "bad_call", "between 0 and 2"),
     "exits": ("os._exit(3)", "no_answer", "code 3"),
     "exits politely": ("sys.exit(3)", "raised", "SystemExit"),
     "kills itself": ("os.kill(os.getpid(), 9)", "raised", "PermissionError"),

@@ -98,7 +98,7 @@ def test_a_stop_string_ends_both_engines_at_the_same_token_with_the_same_logprob
 def test_every_request_keeps_its_own_settings(engine: "VllmEngine", transformers_engine: TransformersEngine) -> None:
     """Requests are copies of one that vLLM has checked: nothing of another's settings stays in them."""
     cold = [ask(ids(20 + i, 10 + i), 3 + i) for i in range(6)]
-    hot = [ask(ids(20 + i, 10 + i), 9, 5.0, seed=i) for i in range(6)]
+    hot = [ask(ids(20 + i, 10 + i), 9, 2.0, seed=i) for i in range(6)]
     stopped = [replace(request, stop=("e",), max_tokens=9) for request in hot]
     mixed = [request for three in zip(cold, hot, stopped, strict=True) for request in three]
     done = engine.session().generate(mixed)

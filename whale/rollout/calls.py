@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+from whale.config import HOTTEST
 from whale.rollout.types import Status
 
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
@@ -118,8 +119,8 @@ def _chat(request: Mapping[str, Any], replies: int) -> ChatCall:
     if temperature is not None:
         if isinstance(temperature, bool) or not isinstance(temperature, int | float):
             raise _bad(f"temperature must be a number, not {_shown(temperature)}")
-        if not 0 <= temperature <= 10 or not math.isfinite(temperature):
-            raise _bad(f"temperature must be between 0 and 10, not {_shown(temperature)}")
+        if not 0 <= temperature <= HOTTEST or not math.isfinite(temperature):
+            raise _bad(f"temperature must be between 0 and {HOTTEST:g}, not {_shown(temperature)}")
         temperature = float(temperature)
     shown = tuple(_message(message, replies) for message in messages)
     return ChatCall(shown, prefix, tuple(stop), max_tokens, temperature)

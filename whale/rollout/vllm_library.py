@@ -38,8 +38,6 @@ _ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the trainer and the sandbox share the cores
 }
 _TEMPLATES = 1024
-_HOTTEST = 2.0
-"""vLLM lets no hotter request in. Its sampler takes any temperature, and a harness may ask for up to 10."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +205,7 @@ class InProcess:
         if found is None:
             params = self._params(
                 max_tokens=ask.max_tokens,
-                temperature=min(ask.temperature, _HOTTEST),
+                temperature=ask.temperature,
                 # Which ids end a turn is the codec's to say, so that both engines end alike.
                 ignore_eos=True,
                 stop_token_ids=sorted(ask.stop_ids),
@@ -224,8 +222,6 @@ class InProcess:
             if len(self._templates) >= _TEMPLATES:
                 self._templates.clear()
             found = self._templates[key] = process(ask.request, prompt, params, **named)
-            if ask.temperature > _HOTTEST:
-                found.sampling_params.temperature = ask.temperature
         return found
 
     def step(self) -> list[Finished]:
