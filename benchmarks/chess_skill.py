@@ -20,7 +20,7 @@ from whale.domains.chess.puzzle import right_moves
 from whale.domains.registry import load_domain
 from whale.rollout.chat import ChatCodec
 from whale.rollout.models import EMBEDDED, resolve_model
-from whale.rollout.transformers_engine import TransformersEngine
+from whale.rollout.vllm_engine import tokenizer_of
 
 
 def prompt(files: dict[str, bytes], task: Any, moves: list[str], chat: ChatCodec) -> list[int]:
@@ -62,7 +62,8 @@ def main() -> None:
     parser.add_argument("--model", default=EMBEDDED)
     options = parser.parse_args()
     folder = resolve_model(options.model)
-    chat = TransformersEngine(folder, device="cpu", dtype="float32").chat
+    tokenizer, stop_ids = tokenizer_of(folder)
+    chat = ChatCodec(tokenizer, stop_ids)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     model.train(False)
     domain = load_domain("chess", {"validation": options.tasks})
@@ -75,7 +76,7 @@ def main() -> None:
         moves = [move.uci for move in legal_moves(task.public["fen"])]
         right = right_moves(task.public["fen"], task.private["line"][0])
         context = prompt(files, task, moves, chat)
-        answers = [list(chat._ids(f"{move}</move>", special=False)) for move in moves]
+        answers = [tokenizer.encode(f"{move}</move>", add_special_tokens=False) for move in moves]
         found = scores(model, context, answers)
         for values, kept in ((found, places), ([s / len(a) for s, a in zip(found, answers, strict=True)], per_token)):
             best = max(value for value, move in zip(values, moves, strict=True) if move in right)

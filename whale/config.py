@@ -301,22 +301,27 @@ AROUND = ("events", "hooks", "track", "started_in")
 """What stands in whale.toml only: they are around the experiment, and may be changed between two runners."""
 
 
-def load_config(path: Path, overrides: list[str] | None = None) -> Config:
-    """Read a whale.toml and apply `key=value` overrides.
-
-    Raises:
-        UsageError: the file is missing or not TOML, or a key or value is wrong.
-    """
+def read_toml(path: Path, missing: str) -> dict[str, Any]:
+    """A user's TOML file. Raises UsageError with the reason where there is none; `missing` is said of no file."""
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such config file; `whale init` writes one") from None
+        raise UsageError(f"{path}: {missing}") from None
     except IsADirectoryError:
         raise UsageError(f"{path}: is a folder; name the file in it") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
+
+
+def load_config(path: Path, overrides: list[str] | None = None) -> Config:
+    """Read a whale.toml and apply `key=value` overrides.
+
+    Raises:
+        UsageError: the file is missing or not TOML, or a key or value is wrong.
+    """
+    raw = read_toml(path, "no such config file; `whale init` writes one")
     if "systems" in raw:
         raise UsageError(f"{path}: is an experiment's file, of many runs: `whale experiment {path} --dry-run` plans it")
     return config_from(apply_overrides(raw, overrides or []), source=str(path))

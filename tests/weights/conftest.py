@@ -15,21 +15,21 @@ from whale.weights.types import Sample
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 VOCABULARY = 48
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.2,
+}
+"""A tiny model's, in the words of a transformers config."""
 
 
 def tiny_llama(seed: int = 0, **changes: Any) -> PreTrainedModel:
-    settings: dict[str, Any] = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 64,
-        "initializer_range": 0.2,
-        "tie_word_embeddings": True,
-        **changes,
-    }
+    settings = {**SHAPE, "tie_word_embeddings": True, **changes}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LlamaForCausalLM(LlamaConfig(**settings))  # type: ignore[no-untyped-call]  # transformers'

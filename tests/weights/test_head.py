@@ -15,7 +15,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from tests.weights.conftest import VOCABULARY, rollouts, tiny_llama
+from tests.weights.conftest import SHAPE, VOCABULARY, rollouts, tiny_llama
 from tests.weights.test_rsft import assert_gradients_close, reference
 from whale.weights import head
 from whale.weights.head import Targets, in_chunks
@@ -74,31 +74,19 @@ def test_no_tensor_of_a_training_step_has_more_logits_than_a_chunk(monkeypatch: 
     assert largest == 4
 
 
-SHAPE: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.2,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+ENDED: dict[str, Any] = {**SHAPE, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
 def model_of(kind: str) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if kind == "capped":
-            config = Gemma2Config(**SHAPE, head_dim=8, final_logit_softcapping=2.0, attn_logit_softcapping=None)
+            config = Gemma2Config(**ENDED, head_dim=8, final_logit_softcapping=2.0, attn_logit_softcapping=None)
             return Gemma2ForCausalLM(config)  # type: ignore[no-untyped-call]  # transformers'
         if kind == "divided":
-            return GraniteForCausalLM(GraniteConfig(**SHAPE, logits_scaling=4.0))  # type: ignore[no-untyped-call]
+            return GraniteForCausalLM(GraniteConfig(**ENDED, logits_scaling=4.0))  # type: ignore[no-untyped-call]
         if kind == "multiplied":
-            return CohereForCausalLM(CohereConfig(**SHAPE, logit_scale=0.25))  # type: ignore[no-untyped-call]
+            return CohereForCausalLM(CohereConfig(**ENDED, logit_scale=0.25))  # type: ignore[no-untyped-call]
         model = tiny_llama(tie_word_embeddings=False)
         model.lm_head = torch.nn.Linear(32, VOCABULARY)  # with a bias
         return model

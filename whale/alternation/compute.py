@@ -158,8 +158,9 @@ class Compute:
 
         `sampling` is the config's by default.
         """
-        return self.ready(state, weights, files).sample(
-            self._sandboxed(files),
+        harness = self._sandboxed(files)  # a machine without a sandbox is said before a model is loaded
+        return self.ensure_engine(state, weights).sample(
+            harness,
             {task.id: task for task, _ in episodes},
             [spec for _, spec in episodes],
             domain,
@@ -168,7 +169,7 @@ class Compute:
 
     def ready(self, state: State, weights: str, files: Mapping[str, bytes]) -> AnyReplica:
         """The engine with these weights, and a sandbox that has this harness."""
-        harness = self._sandboxed(files)  # a machine without a sandbox is said before a model is loaded
+        harness = self._sandboxed(files)
         engine = self.ensure_engine(state, weights)
         engine.prepare(harness)
         return engine

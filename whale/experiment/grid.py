@@ -19,15 +19,15 @@ system in this domain, and its seed, in this order.
 import difflib
 import fnmatch
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from whale.config import Config, config_from, for_the_log
+from whale.config import Config, config_from, for_the_log, read_toml
 from whale.errors import UsageError
 
+_MISSING = "no such file"
 _KEYS = ("base", "domains", "matched", "name", "seeds", "systems")
 _NAME = re.compile(r"[^\W_][\w.+-]*")
 
@@ -64,7 +64,7 @@ def load_experiment(path: Path) -> Experiment:
     Raises:
         UsageError: a file is missing or not TOML, a key, name or value is wrong, or two cells are the same run.
     """
-    raw = _read(path)
+    raw = read_toml(path, _MISSING)
     _known(raw, _KEYS, str(path))
     name = raw.get("name", path.resolve().stem)
     _name(name, "name", path)
@@ -118,24 +118,11 @@ def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise UsageError(f"{path}: is a folder; name the file in it") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: not valid TOML: {error}") from None
-
-
 def _base(given: Any, path: Path) -> dict[str, Any]:
     if isinstance(given, dict):
         return given
     if isinstance(given, str):
-        return _read(path.parent / given)
+        return read_toml(path.parent / given, _MISSING)
     raise UsageError(f'{path}: base: give base = "FILE" (a whale.toml, relative to this file) or a table [base]')
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from whale.config import HOTTEST
 from whale.domains.base import Domain, Task
 from whale.errors import UsageError
 
@@ -114,7 +115,7 @@ def read_request(body: Any, form: QuestionForm, model: str, *, last_only: bool =
     options = body.get("stream_options") or {}
     return Question(
         public=form.read(_text(body.get("messages"), last_only)),
-        temperature=_number(body, "temperature", 0, 2),
+        temperature=_number(body, "temperature", 0, HOTTEST),
         max_tokens=_whole(body, "max_completion_tokens", 1) or _whole(body, "max_tokens", 1),
         seed=_whole(body, "seed", 0),
         stream=body.get("stream") is True,

@@ -12,9 +12,7 @@ import io
 import itertools
 import os
 import pickle
-import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -34,6 +32,7 @@ from whale.rollout.replica import SandboxedHarness
 from whale.rollout.replica_messages import THE_DOMAIN, DomainOrigin, Facts, Opening
 from whale.rollout.types import EpisodeSpec, Trajectory
 from whale.rollout.vllm_library import own_cache
+from whale.worker_process import cause_of_end, start_worker_process
 
 _GRACE = 5.0
 """Seconds that replicas have to end by themselves, their sandboxes with them."""
@@ -189,31 +188,17 @@ class Replicas:
         self._folder.cleanup()
 
     def _start(self, replica: int, device: str) -> None:
-        ours, theirs = socket.socketpair()
-        environment = {
-            "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self._count)),  # where nothing else says
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(
-                path or str(Path.cwd()) for path in sys.path
-            ),  # what is importable here is there
-        }
-        if self._is_vllm:
-            environment |= own_cache(replica)
-        if device:
-            environment["CUDA_VISIBLE_DEVICES"] = device
-        arguments = [str(theirs.fileno()), str(self._weights), self._folder.name]
-        with theirs, self._words(replica).open("wb") as words:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "whale.rollout.replica_worker", *arguments],
-                env=environment,
-                pass_fds=(theirs.fileno(), self._weights),
-                stdin=subprocess.DEVNULL,
-                stdout=words,
-                stderr=words,
-                start_new_session=True,  # Ctrl-C is for the run's process, which ends the replicas
-            )
+        process, channel = start_worker_process(
+            "whale.rollout.replica_worker",
+            [str(self._weights), self._folder.name],
+            self._words(replica),
+            workers=self._count,
+            environment=(own_cache(replica) if self._is_vllm else {})
+            | ({"CUDA_VISIBLE_DEVICES": device} if device else {}),
+            pass_fds=[self._weights],
+        )
         self._processes.append(process)
-        self._channels.append(Connection(ours.detach()))
+        self._channels.append(channel)
 
     def _ask(self, name: str, arguments: Mapping[int, tuple[Any, ...]]) -> list[Any]:
         """Have some replicas do the same, each with its own arguments; returns their answers in order."""
@@ -263,11 +248,7 @@ class Replicas:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE)
         words = self._words(replica).read_text(errors="replace")
-        code = process.poll()
-        if code is not None and code < 0:
-            cause = f"killed by signal {-code}"
-        else:
-            cause = words.strip().splitlines()[-1][:300] if words.strip() else f"exit status {code}"
+        cause = cause_of_end(process.poll(), words)
         return WhaleError(
             f"replica {replica} of the engine's {self._count} has ended ({cause}); "
             "`whale resume` goes on, and nothing recorded is lost"

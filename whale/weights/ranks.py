@@ -7,9 +7,7 @@ rank outlives the run's process, since each ends when its socket closes.
 
 import contextlib
 import os
-import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -26,6 +24,7 @@ from whale.weights import sync
 from whale.weights.objective import LossFunction, negative_log_likelihood
 from whale.weights.trainer import Trainer, TrainerConfig
 from whale.weights.types import Sample, StepResult
+from whale.worker_process import cause_of_end, start_worker_process
 
 _GRACE = 2.0
 """Seconds that ranks have to end by themselves: after the first has died, the others' words may name the cause."""
@@ -100,32 +99,21 @@ class Crew:
         self._folder.cleanup()
 
     def _start(self, rank: int) -> None:
-        ours, theirs = socket.socketpair()
-        environment = {
-            "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self.ranks)),  # where nothing else says
-            "GLOO_SOCKET_IFNAME": "lo",
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(
-                path or str(Path.cwd()) for path in sys.path
-            ),  # what is importable here is there
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(self.ranks),
-        }
         place = Path(self._folder.name)
-        with theirs, (place / f"rank-{rank}").open("wb") as words:
-            arguments = [str(theirs.fileno()), self._kind, str(place / "store")]
-            process = subprocess.Popen(
-                [sys.executable, "-m", "whale.weights.rank_worker", *arguments],
-                env=environment,
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=words,
-                stderr=words,
-                start_new_session=True,  # Ctrl-C is for the run's process, which ends the ranks
-            )
+        process, channel = start_worker_process(
+            "whale.weights.rank_worker",
+            [self._kind, str(place / "store")],
+            place / f"rank-{rank}",
+            workers=self.ranks,
+            environment={
+                "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(self.ranks),
+            },
+        )
         self._processes.append(process)
-        self._channels.append(Connection(ours.detach()))
+        self._channels.append(channel)
 
     def _answers(self) -> tuple[list[Any], dict[str, torch.Tensor]]:
         """Wait for each rank's answer to the one command, and for the tensors that come before it."""
@@ -160,11 +148,8 @@ class Crew:
             code = process.poll()
             if code is None:
                 continue
-            if code < 0:
-                cause, weight = f"killed by signal {-code}", 0
-            else:
-                cause = words.strip().splitlines()[-1][:300] if words.strip() else f"exit status {code}"
-                weight = 2 if "DistBackendError" in cause or "onnection" in cause else 1
+            cause = cause_of_end(code, words)
+            weight = 0 if code < 0 else 2 if "DistBackendError" in cause or "onnection" in cause else 1
             causes.append((weight, rank, cause, words))
         if not causes:
             return WhaleError("a rank of the trainer does not answer; `whale resume` goes on from the last checkpoint")
