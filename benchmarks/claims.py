@@ -5,33 +5,55 @@
 Each row is a paired difference in success on the test (same seeds, tasks and sampling seeds) with its 95 % interval
 over seeds and tasks, and the bootstrap's. A sign is only called where both leave zero out: with three seeds whose
 spread is small by luck, the first alone is too narrow too often (`python benchmarks/report_intervals.py --paired`).
-
-The same seeds were run more than once, as the code changed: "grid" has the newest run of each system, "before" the
-one before that where the proposer was the newer one already, "first" the first run of the grid of systems.
+The second table has the same differences by the first runs of the same seeds, by older code.
 """
 
 import argparse
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
-from whale.report.compare.layout import Figure
-from whale.report.compare.report import tables
+from whale.report.compare.intervals import Estimate, paired_bootstrap, paired_estimate
+from whale.report.compare.records import RunRecord
 from whale.report.compare.sources import find
-from whale.report.compare.systems import group
+from whale.report.compare.success import outcomes, split_of
 
-SETS = {
-    "grid": ("systems/*", "schedules/*", "sides/*-s4.*", "sides/*-s5.*"),
-    "before": (
-        "embedded/*-weight-only-*", "embedded/*-fst-*", "explanations/*-whale-s?.*", "schedules/*",
-        "sides/*-harness-only-*", "sides/*-weight-only-*",
-    ),
-    "first": ("embedded/*",),
+ALL = ("searchqa", "math", "chess")
+TRAINING, SEARCH, WHALE, FST = "training alone", "search alone", "WHALE (0.6, 4)", "FST (0.6, 4)"
+FIXED = ("WHALE (0.2, 2)", "WHALE (0.2, 6)", "WHALE (0.6, 2)", WHALE, "WHALE (0.6, 6)", "WHALE (1.2, 12)")
+ARMS: Mapping[str, tuple[str, ...]] = {
+    TRAINING: ("systems/{}-weight-only-s?.",),
+    SEARCH: ("systems/{}-harness-only-s?.",),
+    "training alone, seeds 1 to 5": ("systems/{}-weight-only-s?.", "sides/{}-weight-only-s[45]."),
+    "search alone, seeds 1 to 5": ("systems/{}-harness-only-s?.", "sides/{}-harness-only-s[45]."),
+    WHALE: ("systems/{}-whale-s?.",),
+    FST: ("systems/{}-fst-s?.",),
+    **{f"WHALE ({e[0]}.{e[1]}, {i})": (f"schedules/{{}}-whale-{e}-{i}-s?.",)
+       for e, i in (("02", 2), ("02", 6), ("06", 2), ("06", 6), ("12", 12))},
+    "Adaptive": ("schedules/{}-adaptive-s?.",),
+    "stagewise": ("schedules/{}-stagewise-s?.",),
+    "training alone at 1e-4": ("explanations*/{}-weight-only-lr-s?.",),
+    "WHALE at 1e-4": ("explanations*/{}-whale-lr-s?.",),
+    "WHALE with confirm": ("explanations*/{}-whale-confirm-s?.",),
+    "WHALE with 256 tasks": ("explanations/{}-whale-data-s?.",),
+    "training alone, older": ("embedded/{}-weight-only-?.",),
+    "WHALE, older": ("explanations-math/{}-whale-s?.",),
+    "training with 9,793 rollouts": ("control/{}-weight-only-long-s?.",),
+    "with 2,305": ("control/{}-weight-only-s?.",),
+    "GRPO": ("methods/{}-grpo-s?.",),
 }  # fmt: skip
-WHALE = "whale (0.6, 4)"
-FIXED = ("whale (0.2, 2)", "whale (0.2, 6)", "whale (0.6, 2)", WHALE, "whale (0.6, 6)", "whale (1.2, 12)")
+"""Which logs are the seeds of what; {} is the domain."""
+FIRST: Mapping[str, tuple[str, ...]] = {
+    TRAINING: ("embedded/{}-weight-only-?.",),
+    SEARCH: ("embedded/{}-harness-only-?.",),
+    WHALE: ("embedded/{}-fixed-?.",),
+    FST: ("embedded/{}-fst-?.",),
+}
 Pair = tuple[str, str, str]
-"""Domain, system, what it is compared with."""
+"""Domain, what, and what it is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +64,56 @@ class Question:
     pairs: tuple[Pair, ...]
 
 
-def in_all(system: str, against: str, domains: tuple[str, ...] = ("searchqa", "math", "chess")) -> tuple[Pair, ...]:
-    return tuple((domain, system, against) for domain in domains)
+def on(what: str, against: str, domains: Sequence[str] = ALL) -> tuple[Pair, ...]:
+    return tuple((domain, what, against) for domain in domains)
 
 
-QUESTIONS = (
-    Question("Is WHALE above training alone?", in_all(WHALE, "weight-only")),
-    Question(
-        "With other steps?",
-        tuple(("searchqa", system, "weight-only") for system in (*FIXED, "adaptive") if system != WHALE),
-    ),
-    Question("Above search alone?", in_all(WHALE, "harness-only")),
-    Question("Above FST: does the restriction to prompts cost?", in_all(WHALE, "fst (0.6, 4)")),
-    Question("FST against training alone", in_all("fst (0.6, 4)", "weight-only")),
-    Question("Which side is ahead alone? Search minus training", in_all("harness-only", "weight-only")),
-    Question(
-        "Is small-step alternation above stagewise?",
-        tuple(("searchqa", system, "stagewise") for system in (*FIXED, "adaptive")),
-    ),
-    Question("Is Adaptive the best?", tuple(("searchqa", "adaptive", other) for other in (*FIXED, "weight-only"))),
-    Question("Is one of the fixed steps?", tuple(("searchqa", *pair) for pair in combinations(FIXED, 2))),
+def searchqa(*pairs: tuple[str, str]) -> tuple[Pair, ...]:
+    return tuple(("searchqa", *pair) for pair in pairs)
+
+
+GRID = (
+    Question("Is WHALE above training alone?", on(WHALE, TRAINING)),
+    Question("Above search alone?", on(WHALE, SEARCH)),
+    Question("Above FST: does the restriction to prompts cost?", on(WHALE, FST)),
+    Question("FST against training alone", on(FST, TRAINING)),
+    Question("Which side is ahead alone? Search minus training", on(SEARCH, TRAINING)),
 )
+QUESTIONS = (
+    *GRID[:-1],
+    Question(
+        "Which side is ahead alone? Search minus training",
+        (*on("search alone, seeds 1 to 5", "training alone, seeds 1 to 5", ALL[:2]), *on(SEARCH, TRAINING, ALL[2:])),
+    ),
+    Question(
+        "WHALE with other steps, against training alone",
+        searchqa(*((what, TRAINING) for what in (*FIXED, "Adaptive") if what != WHALE)),
+    ),
+    Question(
+        "Is small-step alternation above stagewise?", searchqa(*((what, "stagewise") for what in (*FIXED, "Adaptive")))
+    ),
+    Question("Is Adaptive the best?", searchqa(*(("Adaptive", other) for other in FIXED))),
+    Question("Is one of the fixed steps?", searchqa(*combinations(FIXED, 2))),
+    Question("Training alone, paid as (0.2, 6) is", searchqa(("training with 9,793 rollouts", "with 2,305"))),
+    Question(
+        "What holds alternating back? The acceptance rule",
+        (*on("WHALE with confirm", WHALE, ("searchqa", "chess")), ("math", "WHALE with confirm", "WHALE, older")),
+    ),
+    Question(
+        "The learning rate",
+        (
+            *on("WHALE at 1e-4", "training alone at 1e-4"),
+            *on("training alone at 1e-4", TRAINING, ("searchqa", "chess")),
+            ("math", "training alone at 1e-4", "training alone, older"),
+        ),
+    ),
+    Question(
+        "Data size",
+        (*on("WHALE with 256 tasks", WHALE, ("searchqa", "chess")),
+         *on("WHALE with 256 tasks", TRAINING, ("searchqa", "chess"))),
+    ),
+    Question("RSFT or GRPO, training alone", searchqa(("GRPO", TRAINING))),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,87 +122,103 @@ class Row:
 
     cells: str
     says: str
-    alone: bool
-    """Whether search alone is one of the two."""
     excluded: bool
     """Whether the first interval leaves zero out."""
 
 
-class Differences:
-    """All paired differences among some runs, in either direction."""
+class Results:
+    """The published runs by arm."""
 
-    def __init__(self, results: Path, patterns: tuple[str, ...]) -> None:
-        paths = [str(path) for pattern in patterns for path in sorted(results.glob(pattern))]
-        grouped = group(find(paths).records)
-        (paired,) = tables(grouped, ["paired"])
-        self._found = {(f.domain, f.system, f.against, f.quantity): f for f in paired.figures}
-        self._codes = {
-            (s.domain, s.name): {run.seed: run.made_by.get("code", "") for run in s.runs} for s in grouped.systems
-        }
+    def __init__(self, folder: Path, arms: Mapping[str, tuple[str, ...]]) -> None:
+        self._folder = folder
+        self._arms = arms
 
-    def of(self, pair: Pair) -> Row | None:
-        """None where the runs have no such difference."""
-        domain, system, against = pair
-        intervals = []
-        for quantity in ("difference", "difference, bootstrap"):
-            straight = self._found.get((domain, system, against, quantity))
-            turned = self._found.get((domain, against, system, quantity))
-            figure, sign = (straight, 1) if straight else (turned, -1)
-            if figure is None:
-                return None
-            intervals.append(_interval(figure, sign))
-        assert figure is not None
-        (value, low, high), (_, lower, higher) = intervals
-        mark = "" if figure.split == "test" else " §"
-        one, other = self._codes[domain, system], self._codes[domain, against]
-        mark += " ‡" if any(one[seed] != other[seed] for seed in one.keys() & other.keys()) else ""
-        says = "above" if min(low, lower) > 0 else "below" if max(high, higher) < 0 else "cannot tell"
-        if figure.seeds == 1:
-            says = "one seed"
-        bounds = f"{value:+.1f} [{low:+.1f}, {high:+.1f}] | [{lower:+.1f}, {higher:+.1f}] | {figure.seeds}"
-        return Row(
-            f"{system} - {against}{mark} | {bounds} | {says}", says, "harness-only" in pair[1:], low > 0 or high < 0
+    def of(self, domain: str, arm: str) -> dict[int, RunRecord]:
+        """Its runs by seed."""
+        paths = [
+            path for pattern in self._arms[arm] for path in sorted(self._folder.glob(f"{pattern.format(domain)}*"))
+        ]
+        return {record.seed: record for record in map(_read, paths)}
+
+    def difference(self, pair: Pair) -> Row:
+        """Raises SystemExit where the two have nothing in common: a table with a hole would pass for a whole one."""
+        domain, what, against = pair
+        ours, theirs = self.of(domain, what), self.of(domain, against)
+        tested = split_of([*ours.values()]) == split_of([*theirs.values()]) == "test"
+        split = "test" if tested else "validation"
+        seeds = sorted(
+            seed for seed in ours.keys() & theirs.keys() if ours[seed].chosen(split) and theirs[seed].chosen(split)
         )
+        sides = [(outcomes(theirs[seed], split), outcomes(ours[seed], split)) for seed in seeds]
+        found, drawn = paired_estimate(sides), paired_bootstrap(sides)
+        if found is None or drawn is None:
+            raise SystemExit(f"{domain}: {what} and {against} have no seeds and tasks in common")
+        mark = "" if tested else " §"
+        mark += " ‡" if any(_code(ours[seed]) != _code(theirs[seed]) for seed in seeds) else ""
+        mark += " †" if not all(_code(run[seed]) for run in (ours, theirs) for seed in seeds) else ""
+        says = "cannot tell"
+        if min(found.low, drawn.low) > 0 or max(found.high, drawn.high) < 0:
+            says = "above" if found.value > 0 else "below"
+        if found.seeds == 1:
+            says = "one seed"
+        cells = f"{domain} | {what} - {against}{mark} | {_points(found)} | {_bounds(drawn)} | {found.seeds} | {says}"
+        return Row(cells, says, found.low > 0 or found.high < 0)
 
 
-def _interval(figure: Figure, sign: int) -> tuple[float, float, float]:
-    assert figure.low is not None and figure.high is not None
-    low, high = sorted((sign * figure.low, sign * figure.high))
-    return 100 * sign * figure.value, 100 * low, 100 * high
+@cache
+def _read(path: Path) -> RunRecord:
+    (record,) = find([str(path)]).records
+    return record
+
+
+def _code(run: RunRecord) -> str:
+    return run.made_by.get("code", "")
+
+
+def _points(found: Estimate) -> str:
+    return f"{100 * found.value:+.1f} {_bounds(found)}"
+
+
+def _bounds(found: Estimate) -> str:
+    return f"[{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+
+
+def tell(questions: Sequence[Question], results: Results) -> list[tuple[Pair, Row]]:
+    """Print a table."""
+    print("| question | domain | difference | points | bootstrap | seeds | these runs say |")
+    print("|---|---|---|---|---|---|---|")
+    told = []
+    for question in questions:
+        asked = question.asked
+        for pair in question.pairs:
+            row = results.difference(pair)
+            print(f"| {asked} | {row.cells} |")
+            told.append((pair, row))
+            asked = ""
+    return told
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=Path(__file__).parents[1] / "docs" / "results")
-    results: Path = parser.parse_args().results
-    sets = {name: Differences(results, patterns) for name, patterns in SETS.items()}
-    print("| question | domain | runs | difference | points | bootstrap | seeds | these runs say |")
-    print("|---|---|---|---|---|---|---|---|")
-    told: dict[tuple[str, str, frozenset[str]], Row] = {}
-    for question in QUESTIONS:
-        asked = question.asked
-        for pair in question.pairs:
-            shown: list[Row] = []
-            for name, differences in sets.items():
-                row = differences.of(pair)
-                if row is None or row in shown:
-                    continue  # the same runs are in two sets
-                shown.append(row)
-                print(f"| {asked} | {pair[0]} | {name} | {row.cells} |")
-                told[name, pair[0], frozenset(pair[1:])] = row
-                asked = ""
-    print("\n- grid: the newest run of each system; before, first: runs of the same seeds by older code")
-    if any("§" in row.cells for row in told.values()):
+    folder: Path = parser.parse_args().results
+    told = tell(QUESTIONS, Results(folder, ARMS))
+    marks = {mark for _, row in told for mark in re.findall("[§‡†]", row.cells)}
+    print()
+    if "§" in marks:
         print("- § on validation: runs behind it did not come to their test")
-    if any("‡" in row.cells for row in told.values()):
+    if "‡" in marks:
         print("- ‡ the two sides were run by different code")
-    both = [row for row in told.values() if not row.alone]
+    if "†" in marks:
+        print("- † by older code, which logs did not name yet; all others are of one code")
+    both = [row for pair, row in told if not any("search alone" in name for name in pair)]
     called, excluded = sum(row.says in ("above", "below") for row in both), sum(row.excluded for row in both)
-    chance = len(both) / 20
     print(
-        f"- {len(told)} different differences; of the {len(both)} that are not to search alone, {called} are called. "
-        f"The first interval leaves zero out in {excluded}; without any difference {chance:.1f} would by chance"
+        f"- {len(told)} differences; of the {len(both)} that are not to search alone, {called} are called. "
+        f"The first interval leaves zero out in {excluded}; without any difference {len(both) / 20:.1f} would by chance"
     )
+    print("\nThe first runs of the same seeds, by older code:\n")
+    tell(GRID, Results(folder, FIRST))
 
 
 if __name__ == "__main__":
