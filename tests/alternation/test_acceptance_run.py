@@ -68,3 +68,14 @@ def test_a_human_answers_before_a_harness_is_accepted(
     assert len(declined) == len(accepted)
     assert not any(isinstance(fact, ev.HarnessAccepted) for fact in told)
     assert RunFolder(tmp_path / "runs" / "asked").state().interventions
+
+
+def test_a_search_over_the_prompts_is_not_offered_code(
+    whale_here: WhaleProcess, toy_config: Path, tmp_path: Path
+) -> None:
+    """A proposer that does not know the space has nearly all that it proposes refused, and the search is none."""
+    fst = overrides("search.space=prompts", "search.candidates=3")
+    whale_here("run", str(toy_config), "--name", "fst", "--quiet", *fst)
+    told = facts(tmp_path / "runs" / "fst")
+    assert len([fact for fact in told if isinstance(fact, ev.HarnessProposed)]) > 2
+    assert [fact.reason for fact in told if isinstance(fact, ev.HarnessValidated) and "may change" in fact.reason] == []

@@ -1,6 +1,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.search.sample_trees import LOOKUP_TREE, MATERIAL, TASKS, TREES, archive, entry, run_tree
-from whale.search.gate import clean
+from whale.search.gate import clean, outside_space
 from whale.search.mutation import CROSSOVERS, OPERATORS, MutationProposer
 from whale.search.mutation.proposer import SEPARATOR, draws, mutate, ranked
 from whale.search.tree import check_tree, digest
@@ -149,3 +150,20 @@ def test_what_is_left_out_is_never_used_and_an_unknown_name_is_refused() -> None
         MutationProposer(without=["numberz"])
     with pytest.raises(ValueError, match="no operator is left"):
         MutationProposer(without=sorted(set(families.values())))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", sorted(TREES))
+def test_what_the_search_space_refuses_is_not_proposed(name: str, seed: int) -> None:
+    """A search over the prompts alone gets as many candidates as one over everything, and none is refused unscored."""
+    outside = partial(outside_space, base=TREES[name], space="prompts")
+    seen = replace(archive(name), outside=outside)
+    for iteration in range(1, 5):
+        made = MutationProposer().propose(seen, count=3, seed=seed, cycle=1, iteration=iteration)
+        assert len(made) == 3
+        assert [outside(proposal.files) for proposal in made] == [None] * 3
+        assert {name for proposal in made for name in proposal.axis.split("+")} <= {
+            "prompt-delete", "prompt-duplicate", "prompt-move",
+        }  # fmt: skip
+        scored = [entry(f"c{iteration}{i}", p.files, 0.5, axis=p.axis) for i, p in enumerate(made)]
+        seen = replace(seen, entries=(*seen.entries, *scored))

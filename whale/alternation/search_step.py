@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from whale.alternation import decide as d
@@ -19,7 +20,7 @@ from whale.rollout.parquet import decode_trajectories
 from whale.rollout.types import Trajectory
 from whale.search.agentic.types import SessionProposer, Suspended
 from whale.search.archive import ArchiveLimits
-from whale.search.gate import clean, gate
+from whale.search.gate import clean, gate, outside_space
 from whale.search.guards import refusal
 from whale.search.scoring import summarise
 from whale.search.types import Archive, ArchiveEntry, PassedRollout, Proposal
@@ -195,7 +196,8 @@ def archive(runner: "Runner") -> Archive:
     tasks = {task.id: task.public for task in training}
     shown = {candidate: _trajectories(runner, candidate) for candidate in runner.state.phase_artifacts}
     incoming = runner.state.accepted or d.INITIAL
-    return Archive(tuple(entries(runner)), tuple(_passed(runner)), tasks, shown, incoming)
+    outside = partial(outside_space, base=runner.domain.h0(), space=runner.config.search.space)
+    return Archive(tuple(entries(runner)), tuple(_passed(runner)), tasks, shown, incoming, outside)
 
 
 def _trajectories(runner: "Runner", candidate: str) -> tuple[Trajectory, ...]:

@@ -1,6 +1,6 @@
 """Records between the archive, the proposers and acceptance."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -59,6 +59,10 @@ class PassedRollout:
     system message and the worked examples that the harness itself carried are taken off."""
 
 
+def _nothing_is_outside(files: Mapping[str, bytes]) -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Archive:
     """All that a proposer may see."""
@@ -71,6 +75,8 @@ class Archive:
     """candidate -> rollouts of its scoring in this phase, some of them."""
     incoming: str = ""
     """The harness that runs until another one is accepted."""
+    outside: Callable[[Mapping[str, bytes]], str | None] = field(default=_nothing_is_outside, repr=False, compare=False)
+    """Why a tree changes more than the search space allows, or None; such a proposal is refused unscored."""
 
 
 class Proposer(Protocol):

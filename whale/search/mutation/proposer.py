@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -18,6 +18,8 @@ SEPARATOR = "+"
 """Between the operators in a proposal's `axis`, from which later calls read what was tried."""
 TRIES = 6
 """Draws of one operator on one parent before another is asked."""
+Outside = Callable[[Mapping[str, bytes]], str | None]
+"""Why a tree may not be proposed, or None (`Archive.outside`)."""
 
 
 class MutationProposer:
@@ -26,6 +28,7 @@ class MutationProposer:
     Which operator comes next: the one that the archive's axis labels name least often, families in turn, in
     an order that the seed shuffles. So every operator that applies is tried before any is tried again, and
     none is preferred. Parents are drawn by score rank: the best twice as often as the second, and so on.
+    What the search space does not allow is not proposed: there an operator applies only as far as it stays inside.
     """
 
     name = "mutation"
@@ -62,13 +65,14 @@ class MutationProposer:
         """At most `count` candidates, none of which is in the archive; fewer if no more were found."""
         parents = ranked(archive.entries)
         material = material_of(archive, *self._limits)
+        outside = archive.outside
         known = {digest(entry.files) for entry in archive.entries}
         uses = Counter(name for entry in archive.entries for name in entry.axis.split(SEPARATOR))
         proposals: list[Proposal] = []
         for index in range(count if parents else 0):
             rng = _rng(seed, cycle, iteration, index)
             order = self.order(uses, seed)
-            proposal = self._one(parents, material, order, uses, known, rng)
+            proposal = self._one(parents, material, order, uses, known, rng, outside)
             if proposal is None:
                 break
             proposals.append(proposal)
@@ -99,12 +103,13 @@ class MutationProposer:
         uses: Mapping[str, int],
         known: set[str],
         rng: Random,
+        outside: Outside,
     ) -> Proposal | None:
         for name in order:
             for entry in draws(parents, rng):
-                made = self._apply(name, entry, parents, material, known, rng)
+                made = self._apply(name, entry, parents, material, known, rng, outside)
                 if made is not None:
-                    return self._pair(made, parents, order, uses, material, known, rng)
+                    return self._pair(made, parents, order, uses, material, known, rng, outside)
         return None
 
     def _apply(
@@ -115,13 +120,14 @@ class MutationProposer:
         material: Material,
         known: set[str],
         rng: Random,
+        outside: Outside,
     ) -> Proposal | None:
         operator = self._operators[name]
         if isinstance(operator, Operator):
-            change = mutate(operator, entry.files, material, known, rng)
+            change = mutate(operator, entry.files, material, known, rng, outside)
             return None if change is None else _proposal(operator, change, (entry.candidate,))
         for other in draws([p for p in parents if p.candidate != entry.candidate], rng):
-            change = combine(operator, entry.files, other.files, known, rng)
+            change = combine(operator, entry.files, other.files, known, rng, outside)
             if change is not None:
                 return _proposal(operator, change, (entry.candidate, other.candidate))
         return None
@@ -135,6 +141,7 @@ class MutationProposer:
         material: Material,
         known: set[str],
         rng: Random,
+        outside: Outside,
     ) -> Proposal:
         """The proposal with a second operator on top, if one is drawn and applies."""
         if len(made.parents) > 1 or rng.random() >= self._pair_probability:
@@ -153,7 +160,7 @@ class MutationProposer:
             # Two changes of one kind would blur which of them did it.
             if isinstance(operator, Crossover) or operator.family == family:
                 continue
-            change = mutate(operator, made.files, seen, known, rng)
+            change = mutate(operator, made.files, seen, known, rng, outside)
             if change is not None:
                 return Proposal(
                     title=f"{made.title}; {change.summary}"[:200],
@@ -178,9 +185,14 @@ def _proposal(operator: Operator | Crossover, change: Change, parents: tuple[str
 
 
 def mutate(
-    operator: Operator, files: Mapping[str, bytes], material: Material, known: Iterable[str], rng: Random
+    operator: Operator,
+    files: Mapping[str, bytes],
+    material: Material,
+    known: Iterable[str],
+    rng: Random,
+    outside: Outside = lambda _: None,
 ) -> Change | None:
-    """A change that gives a readable harness not `known` (tree digests), or None after a few tries."""
+    """A change that gives a readable harness not `known` (tree digests) nor `outside`, or None after a few tries."""
     try:
         program = Program.read(files)
     except NotAHarness:
@@ -191,7 +203,7 @@ def mutate(
     seen = {digest(files), *known}
     for attempt in range(max(TRIES, len(sites)) if sites else 0):
         change = sites[attempt % len(sites)].apply(rng)
-        if change is not None and is_new_harness(change.files, seen):
+        if change is not None and is_new_harness(change.files, seen) and outside(change.files) is None:
             return change
     return None
 
@@ -202,8 +214,9 @@ def combine(
     second: Mapping[str, bytes],
     known: Iterable[str],
     rng: Random,
+    outside: Outside = lambda _: None,
 ) -> Change | None:
-    """A recombination of two trees that is neither of them nor `known`, or None after a few tries."""
+    """A recombination of two trees that is neither of them nor `known` nor `outside`, or None after a few tries."""
     try:
         one, other = Program.read(first), Program.read(second)
     except NotAHarness:
@@ -211,7 +224,7 @@ def combine(
     seen = {digest(first), digest(second), *known}
     for _ in range(TRIES):
         change = operator.combine(one, other, rng)
-        if change is not None and is_new_harness(change.files, seen):
+        if change is not None and is_new_harness(change.files, seen) and outside(change.files) is None:
             return change
     return None
 
