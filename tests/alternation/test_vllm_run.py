@@ -2,9 +2,12 @@
 
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,12 +15,14 @@ import tomli_w
 
 from tests.alternation.test_replicas_run import killing_replica
 from tests.alternation.test_resume import KILL_AT
-from tests.runs import WhaleProcess, environment, toy_settings
+from tests.runs import WhaleProcess, command, environment, toy_settings
 from tests.vllm_process import vllm_server
 from whale.alternation.run_folder import RunFolder
 from whale.events import types as ev
 from whale.rollout.models import write_tiny_model
 from whale.rollout.parquet import decode_trajectories
+
+FAULT_AT = Path(__file__).parent / "fault_at.py"
 
 pytestmark = [
     pytest.mark.vllm,
@@ -162,3 +167,62 @@ def test_a_runs_losses_are_those_of_the_logprobs_that_its_engine_recorded(
     assert len(logged) >= 4
     assert logged == pytest.approx(recorded, abs=1e-4)
     assert len({round(loss, 3) for loss in logged}) == len(logged), "no step's loss would pass for another's"
+
+
+@pytest.mark.parametrize(
+    "point, words",
+    [
+        ("memory", "vLLM ran out of memory (CUDA out of memory. Tried to allocate 2.00 GiB.): lower it, `whale resume"),
+        ("core", "died while sampling (RuntimeError: the core is gone); nothing recorded is lost: `whale resume` goes"),
+    ],
+)
+def test_an_engine_that_fails_among_a_runs_rollouts_is_one_line_and_the_run_goes_on(
+    point: str, words: str, vllm_config: Path, whale: WhaleProcess, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    failed = subprocess.run(
+        [sys.executable, str(FAULT_AT), point, "200", "run", str(vllm_config), "--name", "cut", "--quiet"],
+        capture_output=True, text=True, env=environment(runs), timeout=900,
+    )  # fmt: skip
+    assert failed.returncode == 1, failed.stderr
+    assert words in failed.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in failed.stderr
+    goes_on(RunFolder(runs / "cut"), lambda: whale("resume", "cut", "--quiet", "--set", "engine.kv_gb=0.125"))
+
+
+def test_a_run_whose_server_is_killed_goes_on_with_another(
+    vllm_config: Path, whale: WhaleProcess, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    with vllm_server(tmp_path / "model", tmp_path / "log", "--dtype", "float32") as (url, server):
+        run = subprocess.Popen(
+            [*command("run"), str(vllm_config), "--name", "cut", "--quiet", "--set", "engine.name=vllm-server",
+             "--set", f"engine.url={url}", "--set", "engine.kv_gb=0"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(runs), cwd=tmp_path,
+        )  # fmt: skip
+        try:
+            folder = RunFolder(runs / "cut")
+            while not (folder.log_file.exists() and folder.state().weights != folder.state().model):
+                assert run.poll() is None, run.communicate()
+                time.sleep(0.05)
+            os.killpg(server.pid, signal.SIGKILL)
+            _, errors = run.communicate(timeout=900)
+        finally:
+            run.kill()
+    assert run.returncode == 1, errors
+    assert "the vLLM server does not answer" in errors.strip().splitlines()[-1]
+    assert "Traceback" not in errors
+    with vllm_server(tmp_path / "model", tmp_path / "log", "--dtype", "float32") as (url, _):
+        goes_on(folder, lambda: whale("resume", "cut", "--quiet", "--set", f"engine.url={url}", timeout=900))
+
+
+def goes_on(folder: RunFolder, resume: Callable[[], object]) -> None:
+    """Resume a run that failed, to its end: what was paid stands, and nothing is paid again."""
+    assert folder.state().status == "running"
+    paid = rollouts(folder)
+    assert paid, "the fault must come after something was recorded"
+    resume()
+    after = rollouts(folder)
+    assert folder.state().status == "completed"
+    assert after[: len(paid)] == paid
+    assert len({recorded.batch for recorded in after}) == len(after), "no micro-batch is recorded twice"

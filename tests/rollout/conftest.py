@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from whale.rollout.vllm_engine import VllmEngine
     from whale.rollout.vllm_server import VllmServerEngine
 
+VLLM = [pytest.mark.vllm, pytest.mark.vllm_sample]
 NO_VLLM = "vllm is not installed here; `make test-vllm` makes an environment that has it"
 
 
@@ -64,7 +65,7 @@ def vllm_server_engine(
         engine.close()
 
 
-@pytest.fixture(scope="session", params=["transformers", pytest.param("vllm", marks=pytest.mark.vllm)])
+@pytest.fixture(scope="session", params=["transformers", pytest.param("vllm", marks=VLLM)])
 def any_engine(request: pytest.FixtureRequest) -> ChatEngine:
     engine: ChatEngine = request.getfixturevalue(f"{request.param}_engine")
     return engine

@@ -146,6 +146,7 @@ def test_sampling_follows_the_models_distribution(engine: "VllmEngine", wide_mod
     assert float(((observed - expected) ** 2 / expected).sum()) < freedom + 4 * math.sqrt(2 * freedom)
 
 
+@pytest.mark.vllm_sample
 def test_new_weights_give_what_a_fresh_engine_gives_behind_cached_prefixes(
     engine: "VllmEngine", other_model: Path
 ) -> None:
@@ -159,6 +160,7 @@ def test_new_weights_give_what_a_fresh_engine_gives_behind_cached_prefixes(
     assert_alike(engine, fresh)
 
 
+@pytest.mark.vllm_sample
 @pytest.mark.parametrize("left_out", ["lm_head.weight", "model.embed_tokens.weight"])
 def test_either_name_of_a_tied_weight_moves_both(engine: "VllmEngine", other_model: Path, left_out: str) -> None:
     fresh = plain(other_model)
@@ -184,6 +186,7 @@ def test_weights_that_do_not_fit_are_refused_and_change_nothing(
     assert engine.logprobs([ids(0, 20)]) == before
 
 
+@pytest.mark.vllm_sample
 def test_after_a_step_the_engine_equals_the_trainer_and_a_stale_one_is_found_out(
     engine: "VllmEngine", wide_model: Path
 ) -> None:
@@ -201,6 +204,7 @@ def test_after_a_step_the_engine_equals_the_trainer_and_a_stale_one_is_found_out
         check_engine(engine, probe, [[math.nan] * 39], tolerance=1.0)
 
 
+@pytest.mark.vllm_sample
 def test_a_cache_that_is_not_cleared_stops_the_run(
     engine: "VllmEngine", other_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from transformers.utils import logging
 
+from whale.alternation import out_of_memory
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
 from whale.alternation.started_in import domain_folder, run_model
@@ -159,13 +160,14 @@ class Compute:
         `sampling` is the config's by default.
         """
         harness = self._sandboxed(files)  # a machine without a sandbox is said before a model is loaded
-        return self.ensure_engine(state, weights).sample(
-            harness,
-            {task.id: task for task, _ in episodes},
-            [spec for _, spec in episodes],
-            domain,
-            sampling or self.sampling(),
-        )
+        with out_of_memory.told(out_of_memory.SAMPLING):
+            return self.ensure_engine(state, weights).sample(
+                harness,
+                {task.id: task for task, _ in episodes},
+                [spec for _, spec in episodes],
+                domain,
+                sampling or self.sampling(),
+            )
 
     def ready(self, state: State, weights: str, files: Mapping[str, bytes]) -> AnyReplica:
         """The engine with these weights, and a sandbox that has this harness."""
@@ -348,8 +350,9 @@ class Compute:
     def train(self, state: State, cycle: int, step: int) -> ev.StepTrained:
         """Train on the open step's recorded micro-batches."""
         artifacts = tuple(batch.artifact for batch in state.batches.values())
-        trainer = self.ensure_trainer(state)
-        return self.train_recorded(trainer, TrainedStep(cycle, step, artifacts, ""))
+        with out_of_memory.told(out_of_memory.TRAINING):
+            trainer = self.ensure_trainer(state)
+            return self.train_recorded(trainer, TrainedStep(cycle, step, artifacts, ""))
 
     def save(self, state: State, checkpoint: str) -> tuple[str, str]:
         """Save the trainer; returns the digests of θ and of θ with the optimiser."""
