@@ -1,29 +1,45 @@
 """Our rollout loop on vLLM beside vLLM's own offline `generate`, in turns, in one process.
 
     python benchmarks/rollout.py [--episodes 512] [--rounds 3] [--kv-gb 16]
+    python benchmarks/rollout.py --replicas 4 ...      # the same episodes at once, over engines that share the device
 
 Ours: episodes of SearchQA's initial harness (two turns, one search) in the sandbox, `--episodes` of them at once,
 forks, tools, logprobs, stop strings and verification counted. Theirs: one call of `LLM.generate` over the recorded
 prompts of both turns, each to its recorded length, with the same max_num_seqs and prefix caching, and no logprobs;
 then once more with them, which training needs and ours always has (`--no-logprobs` leaves that out). All begin with an
 empty prefix cache. Prints tokens/s of each round, the ratio to the call without logprobs, and where our time went.
+
+With `--replicas` the episodes are dealt over that many engines (`engine.replicas`), each a process; theirs stays one
+call in one process. Replicas on one GPU only compute side by side where NVIDIA's MPS runs.
 """
 
 import argparse
+import os
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import load_file
+
+from whale.config import EngineConfig
 from whale.domains.base import Domain, Task
 from whale.domains.registry import load_domain
+from whale.rollout.devices import resolve_device
 from whale.rollout.episodes import Limits, Sampling, run_micro_batch
-from whale.rollout.models import EMBEDDED, resolve_model
+from whale.rollout.memory_plan import MemoryPlan, plan_memory
+from whale.rollout.models import EMBEDDED, model_digest, resolve_model
+from whale.rollout.replica import SandboxedHarness
+from whale.rollout.replica_messages import DomainOrigin
+from whale.rollout.replicas import Replicas
 from whale.rollout.sandbox.host import HarnessWorker, start_worker
+from whale.rollout.sandbox.probe import best_tier
 from whale.rollout.types import EpisodeSpec, Trajectory
-from whale.rollout.vllm_engine import VllmEngine
+from whale.rollout.vllm_engine import VllmEngine, model_shape
 
 TEMPERATURE = 0.7
 
@@ -65,6 +81,10 @@ def main() -> None:
     options = arguments()
     domain = load_domain("searchqa", {})
     tasks = list(domain.splits()["weight"])
+    specs = [EpisodeSpec(tasks[i % len(tasks)].id, i // len(tasks), 1000 + i) for i in range(options.episodes)]
+    if options.replicas > 1:
+        several(options, domain, {task.id: task for task in tasks}, specs)
+        return
     with start_worker(domain.h0(), limits=Limits()) as worker:  # before torch has threads
         started = time.perf_counter()
         common = {"max_num_seqs": options.max_num_seqs or options.episodes}
@@ -74,8 +94,7 @@ def main() -> None:
         )  # fmt: skip
         print(f"vLLM {engine._library.version} on {engine.device}, {engine.dtype}; {engine.memory}")
         print(f"start: {time.perf_counter() - started:.1f} s")
-        peer = offline_engine(options, engine, common)
-        specs = [EpisodeSpec(tasks[i % len(tasks)].id, i // len(tasks), 1000 + i) for i in range(options.episodes)]
+        peer = offline_engine(options, engine.dtype, engine.memory, common)
         by_id = {task.id: task for task in tasks}
         warm = ours(engine, domain, by_id, specs[: max(2, options.episodes // 8)], worker, Clock())
         theirs(peer, warm, logprobs=None)
@@ -89,30 +108,74 @@ def main() -> None:
             seconds = time.perf_counter() - began
             plain = theirs(peer, done, logprobs=None)
             scored = theirs(peer, done, logprobs=0) if options.logprobs else None
-            tokens = sum(trajectory.generated for trajectory in done)
-            prompted = sum(trajectory.prompted for trajectory in done)
             ratios.append(plain / seconds)
             parts.append((clock, seconds, plain))
-            told = ""
             if scored is not None:
                 scored_ratios.append(scored / seconds)
-                told = f", with logprobs {tokens / scored:,.0f} ({scored:.2f} s)"
-            print(
-                f"round {number}: {tokens} sampled, {prompted} prompt tokens; ours {tokens / seconds:,.0f} tokens/s "
-                f"({seconds:.2f} s), generate {tokens / plain:,.0f} ({plain:.2f} s){told}: {plain / seconds:.2f} x",
-                flush=True,
-            )
-            bad = sum(trajectory.status != "ok" for trajectory in done)
-            if bad:
-                print(f"  {bad} episodes did not end well")
-        print(f"ratio, median of {len(ratios)}: {statistics.median(ratios):.2f} (least {min(ratios):.2f})")
-        if scored_ratios:
-            print(
-                f"to generate with logprobs, median of {len(scored_ratios)}: {statistics.median(scored_ratios):.2f} "
-                f"(least {min(scored_ratios):.2f})"
-            )
+            tell_round(number, done, seconds, plain, scored)
+        tell_ratios(ratios, scored_ratios)
         split(*parts[-1])
     engine.close()
+
+
+def several(options: argparse.Namespace, domain: Domain, tasks: dict[str, Task], specs: Sequence[EpisodeSpec]) -> None:
+    """The same with our episodes over several engines."""
+    path = resolve_model(options.model)
+    weights, version = load_file(path / "model.safetensors"), model_digest(path)
+    harness = SandboxedHarness(domain.h0(), best_tier(), Limits())
+    sampling = Sampling(TEMPERATURE, max_turns=2, max_generated_tokens=128, max_tokens_per_turn=32)
+    at_once = options.max_num_seqs or options.episodes
+    settings = EngineConfig(
+        name="vllm", device=options.device, dtype=options.dtype, kv_gb=options.kv_gb / options.replicas,
+        replicas=options.replicas, options={"max_num_seqs": -(-at_once // options.replicas)},
+    )  # fmt: skip
+    origin = DomainOrigin("searchqa", {}, Path.cwd(), apart=False, fingerprint=domain.fingerprint())
+    started = time.perf_counter()
+    engines = Replicas(settings, path, version, domain, origin, ranks=0)
+    try:
+        print(f"{options.replicas} engines on {engines.device}, {engines.dtype}: {time.perf_counter() - started:.1f} s")
+        plan = plan_memory(
+            model_shape(path), engines.dtype, resolve_device(options.device), int(options.kv_gb * 2**30), trainer=False
+        )
+        peer = offline_engine(options, engines.dtype, plan, {"max_num_seqs": at_once})
+        ratios, scored_ratios = list[float](), list[float]()
+        for number in range(options.rounds + 1):  # the first warms up
+            engines.update_weights(weights, version)  # the same ones: their caches are empty then
+            began = time.perf_counter()
+            done = engines.sample(harness, tasks, specs, domain, sampling)
+            seconds = time.perf_counter() - began
+            plain = theirs(peer, done, logprobs=None)
+            scored = theirs(peer, done, logprobs=0) if options.logprobs else None
+            if number:
+                ratios.append(plain / seconds)
+                scored_ratios += [scored / seconds] if scored else []
+                tell_round(number, done, seconds, plain, scored)
+        tell_ratios(ratios, scored_ratios)
+    finally:
+        engines.close()
+
+
+def tell_round(number: int, done: Sequence[Trajectory], seconds: float, plain: float, scored: float | None) -> None:
+    tokens = sum(trajectory.generated for trajectory in done)
+    prompted = sum(trajectory.prompted for trajectory in done)
+    told = f", with logprobs {tokens / scored:,.0f} ({scored:.2f} s)" if scored is not None else ""
+    print(
+        f"round {number}: {tokens} sampled, {prompted} prompt tokens; ours {tokens / seconds:,.0f} tokens/s "
+        f"({seconds:.2f} s), generate {tokens / plain:,.0f} ({plain:.2f} s){told}: {plain / seconds:.2f} x",
+        flush=True,
+    )
+    bad = sum(trajectory.status != "ok" for trajectory in done)
+    if bad:
+        print(f"  {bad} episodes did not end well")
+
+
+def tell_ratios(ratios: Sequence[float], scored: Sequence[float]) -> None:
+    print(f"ratio, median of {len(ratios)}: {statistics.median(ratios):.2f} (least {min(ratios):.2f})")
+    if scored:
+        print(
+            f"to generate with logprobs, median of {len(scored)}: {statistics.median(scored):.2f} "
+            f"(least {min(scored):.2f})"
+        )
 
 
 def arguments() -> argparse.Namespace:
@@ -120,7 +183,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--episodes", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--max-num-seqs", type=int, default=0, help="0: as many as episodes")
-    parser.add_argument("--kv-gb", type=float, default=2.0)
+    parser.add_argument("--kv-gb", type=float, default=2.0, help="of all our engines together, and of theirs")
+    parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--model", default=EMBEDDED)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
@@ -130,18 +194,20 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def offline_engine(options: argparse.Namespace, engine: VllmEngine, common: dict[str, Any]) -> Any:
-    """VLLM's own LLM object, a second engine with the same settings."""
+def offline_engine(options: argparse.Namespace, dtype: torch.dtype, memory: MemoryPlan, common: dict[str, Any]) -> Any:
+    """VLLM's own LLM object, with the same settings; in this process, as ours with one engine is."""
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     from vllm import LLM
 
     return LLM(
         model=str(resolve_model(options.model)),
-        dtype=str(engine.dtype).removeprefix("torch."),
+        dtype=str(dtype).removeprefix("torch."),
         distributed_executor_backend="uni",
         enable_prefix_caching=True,
-        kv_cache_memory_bytes=engine.memory.kv_bytes,
-        gpu_memory_utilization=engine.memory.share,
-        enforce_eager=engine.device.type == "cpu",
+        kv_cache_memory_bytes=memory.kv_bytes,
+        gpu_memory_utilization=memory.share,
+        enforce_eager=resolve_device(options.device).type == "cpu",
         use_tqdm_on_load=False,
         **common,
     )

@@ -30,11 +30,11 @@ class EngineConfig(Table, frozen=True, kw_only=True):
     """Threads on the CPU; 0 = all cores. Part of what a digest depends on."""
     replicas: int = 1
     """Engines that sample side by side, each in a process of its own: replica i on CUDA device i, or all on the CPU.
-    Like threads, part of a digest."""
+    More than there are devices share them. Like threads, part of a digest."""
     micro_batch: int = 32
     """Episodes that run together, over all replicas; the unit that is recorded. With vllm, hundreds for each GPU."""
     kv_gb: float = 0.0
-    """GiB of key-value cache of vllm; 0: planned from what is free, with room for the trainer."""
+    """GiB of key-value cache of vllm, for each replica; 0: planned from what is free, with room for the trainer."""
     options: dict[str, Any] = {}
     """Further arguments of vllm's engine, such as max_num_seqs."""
     url: str = ""

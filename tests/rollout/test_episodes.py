@@ -1,5 +1,6 @@
 """Guarantees of the one rollout path, on a scripted model and the real sandbox."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from tests.rollout.scripted import (
     ScriptedEngine,
     ScriptedFlow,
     rollouts,
+    say_hash,
     text_of,
     tree,
 )
@@ -224,7 +226,7 @@ def test_a_tools_own_fault_stops_the_micro_batch_and_ends_every_process(tier: Ti
     with HarnessWorker(tree(body), tier, LIMITS) as worker:
         with pytest.raises(KeyError):
             rollouts(worker, [{"broken": False}, {"broken": True}], engine=engine)
-        assert psutil.Process(worker.pid).children() == []
+        assert {child.pid for child in psutil.Process(worker.pid).children(recursive=True)} <= set(worker.pids)
         with pytest.raises(ToolFault, match="unserialisable of facts returned no JSON"):
             rollouts_of_tool(tier, "unserialisable")
     assert engine.open_sessions == 0
@@ -253,6 +255,27 @@ def test_a_dead_worker_is_a_fault_of_ours_and_never_a_reward_of_zero(tier: Tier)
 
         with pytest.raises(WorkerDied, match="sandbox's worker"):
             rollouts(worker, [QUESTION] * 3, engine=ScriptedEngine(kill))
+
+
+def test_episodes_that_several_processes_fork_are_the_same_as_those_of_one(tier: Tier) -> None:
+    publics = [{"question": str(i)} for i in range(9)]
+    given = []
+    for forkers in (1, 3):
+        with HarnessWorker(tree(SEARCH), tier, LIMITS, forkers=forkers) as worker:
+            parents: dict[int, int] = {}
+
+            def say(prompt: str, request: GenerateRequest, there: Any = worker, seen: Any = parents) -> str:
+                for process in there._alive.values():
+                    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended already
+                        seen[process.number] = psutil.Process(process.pid).ppid()
+                return say_hash(prompt, request)
+
+            given.append(rollouts(worker, publics, engine=ScriptedEngine(say)))
+            assert parents == {number: worker.pids[number % forkers] for number in range(9)}
+            assert len(set(worker.pids)) == forkers
+
+    assert given[0] == given[1]
+    assert [trajectory.status for trajectory in given[0]] == ["ok"] * 9
 
 
 def test_64_episodes_are_alive_at_once(tier: Tier, loop: str) -> None:
@@ -432,16 +455,18 @@ def test_a_worker_that_dies_among_its_forks_is_told_and_nothing_hangs(tier: Tier
     assert engine.open_sessions == 0
 
 
+@pytest.mark.parametrize("forkers", [1, 3])
 def test_a_fork_that_fails_is_a_fault_of_ours_with_its_reason(
-    tier: Tier, few_at_once: int, monkeypatch: pytest.MonkeyPatch
+    forkers: int, tier: Tier, few_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sixth episode gets no descriptor for its output, as if the machine had none left."""
     command = HarnessWorker._command
 
-    def broken(worker: HarnessWorker, value: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        command(worker, value, descriptors[:1] if value.get("id") == 5 and value["type"] == "spawn" else descriptors)
+    def broken(worker: HarnessWorker, forker: Any, value: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        short = value.get("id") == 5 and value["type"] == "spawn"
+        command(worker, forker, value, descriptors[:1] if short else descriptors)
 
-    with HarnessWorker(tree(ASK_ONCE), tier, LIMITS) as worker:
+    with HarnessWorker(tree(ASK_ONCE), tier, LIMITS, forkers=forkers) as worker:
         monkeypatch.setattr(HarnessWorker, "_command", broken)
         with pytest.raises(WorkerDied, match="IndexError"):
             rollouts(worker, [QUESTION] * 20)

@@ -24,13 +24,14 @@ from whale.domains.base import Domain, Task
 from whale.domains.registry import load_domain
 from whale.errors import UsageError, WhaleError
 from whale.pair.answering import Unjudged
+from whale.rollout import devices, replicas
 from whale.rollout.devices import replica_devices
 from whale.rollout.engines import load_engine
 from whale.rollout.episodes import Sampling
 from whale.rollout.errors import VerifierFault
 from whale.rollout.memory_plan import plan_memory
 from whale.rollout.replica import Replica, SandboxedHarness
-from whale.rollout.replica_messages import DomainOrigin
+from whale.rollout.replica_messages import DomainOrigin, Opening
 from whale.rollout.replicas import Replicas, shares
 from whale.rollout.sandbox.limits import Limits
 from whale.rollout.sandbox.probe import best_tier
@@ -271,11 +272,58 @@ def test_settings_that_do_not_go_together_are_refused(engine: dict[str, Any], wo
         config_from({"engine": engine}, source="a.toml")
 
 
-@pytest.mark.skipif(torch.cuda.device_count() > 63, reason="has the devices")
-def test_more_replicas_than_devices_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"cuda|CUDA"):
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has a device")
+def test_replicas_on_a_device_that_is_not_there_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"cuda"):
         replica_devices(64, "cuda")
     assert replica_devices(3, "cpu") == [""] * 3
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were two, named 3 and 5."""
+    for module in (devices, replicas):
+        monkeypatch.setattr(module, "resolve_device", torch.device)
+    monkeypatch.setattr(devices, "visible_gpus", lambda: ("3", "5"))
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_replicas_beyond_the_gpus_are_dealt_over_them_again() -> None:
+    assert replica_devices(2, "cuda") == ["3", "5"]
+    assert replica_devices(5, "cuda") == ["3", "5", "3", "5", "3"]
+    with pytest.raises(UsageError, match=r'engine.replicas = 2: give "cuda"'):
+        replica_devices(2, "cuda:1")
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("ranks, with_trainer", [(0, []), (1, [0, 2, 4]), (2, [0, 1, 2, 3, 4])])
+def test_every_replica_on_a_trainers_gpu_keeps_room_for_it_and_knows_how_many_share(
+    ranks: int, with_trainer: list[int], toy_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: dict[int, Opening] = {}
+    monkeypatch.setattr(Replicas, "_start", lambda *_: None)
+    monkeypatch.setattr(Replicas, "_ask", lambda _, name, given: opened.update({i: o for i, (o,) in given.items()}))
+    settings = EngineConfig(device="cuda", replicas=5)
+    domain = create({})
+    Replicas(settings, toy_model, "base", domain, origin_of(f"{TOY}:create", domain, {}), ranks).close()
+    assert [opened[i].sharing for i in range(5)] == [3, 2, 3, 2, 3]
+    assert [i for i in range(5) if opened[i].trainer] == with_trainer
+
+
+def test_engines_that_share_a_gpu_and_a_trainer_fit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    gib = 1 << 30
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (80 * gib, 81 * gib))
+    model, cuda = torch.nn.Linear(1 << 14, 1 << 14, device="meta"), torch.device("cuda")
+    alone = plan_memory(model, torch.bfloat16, cuda)
+    for trainer in (False, True):
+        shared = plan_memory(model, torch.bfloat16, cuda, trainer=trainer, sharing=4)
+        used = 4 * shared.share * shared.total + shared.trainer
+        assert alone.kv_bytes // 8 < shared.kv_bytes < alone.kv_bytes // 4
+        assert used < shared.free
+        assert 4 * shared.kv_bytes > (shared.free - used) * 0.9, "about half of what is left"
+    assert plan_memory(model, torch.bfloat16, cuda, 5 * gib, sharing=4).kv_bytes == 5 * gib, "each engine's"
+    with pytest.raises(WhaleError, match=r"cuda: 80.0 GiB are free; 17 engines and a trainer of .* need 88.5 GiB"):
+        plan_memory(model, torch.bfloat16, cuda, sharing=17)
 
 
 def test_only_a_device_with_a_trainer_keeps_room_for_one_and_a_cpu_is_shared() -> None:

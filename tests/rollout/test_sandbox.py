@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.rollout.scripted import LIMITS, tree
+from tests.rollout.scripted import LIMITS, ScriptedEngine, rollouts, tree
 from whale.rollout.errors import MachineFault, SandboxUnavailable, WorkerDied
 from whale.rollout.sandbox import frames, host, probe, seccomp, tiers
 from whale.rollout.sandbox.limits import MIB, Limits
 from whale.rollout.sandbox.process import EpisodeProcess, Exit, clean
+from whale.rollout.types import GenerateRequest
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,9 +74,11 @@ def test_a_killed_host_takes_its_worker_and_episodes_along(tier: str) -> None:
         "import sys, time\n"
         "from tests.rollout.scripted import LIMITS, tree\n"
         "from whale.rollout.sandbox.host import HarnessWorker\n"
-        f"worker = HarnessWorker(tree('import select; select.select([], [], [])'), {tier!r}, LIMITS)\n"
-        "worker.open_episode({}, seed=0)\n"
-        "worker._selector.select(1.0)\n"
+        f"worker = HarnessWorker(tree('import select; select.select([], [], [])'), {tier!r}, LIMITS, forkers=3)\n"
+        "for seed in range(3):\n"
+        "    worker.open_episode({}, seed=seed)\n"
+        "while worker.starting:\n"
+        "    worker.poll(begun=True)\n"
         "print(worker.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
@@ -83,7 +86,7 @@ def test_a_killed_host_takes_its_worker_and_episodes_along(tier: str) -> None:
     assert runner.stdout is not None
     worker = psutil.Process(int(runner.stdout.readline()))
     family = [worker, *worker.children(recursive=True)]
-    assert len(family) == 2
+    assert len(family) == 6, "three that fork, and an episode of each"
 
     runner.send_signal(signal.SIGKILL)
     runner.wait()
@@ -91,6 +94,94 @@ def test_a_killed_host_takes_its_worker_and_episodes_along(tier: str) -> None:
 
     _, alive = psutil.wait_procs(family, timeout=20)
     assert alive == []
+
+
+ASK = "return await model.chat([{'role': 'user', 'content': task['question']}])"
+
+
+@pytest.mark.parametrize("tier", tiers.TIERS)
+@pytest.mark.parametrize("killed", [0, 2], ids=["the first", "a twin"])
+def test_a_killed_process_of_a_worker_is_told_and_leaves_nothing(tier: tiers.Tier, killed: int) -> None:
+    family: list[psutil.Process] = []
+    with host.HarnessWorker(tree(ASK), tier, LIMITS, forkers=3) as worker:
+        pids = worker.pids
+
+        def kill(prompt: str, request: GenerateRequest) -> str:
+            if not family:
+                family.extend([psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)])
+                os.kill(pids[killed], signal.SIGKILL)
+            return "x"
+
+        cause = ".*killed by signal 9" if killed else ""
+        with pytest.raises(WorkerDied, match=f"the {tier} sandbox's worker{cause}"):
+            rollouts(worker, [{"question": str(i)} for i in range(6)], engine=ScriptedEngine(kill))
+    assert len(family) == 9
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert alive == []
+
+
+def test_a_twin_that_cannot_be_started_is_one_error_with_its_cause(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It gets no socket, as if the machine had no descriptors left."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    command = host.HarnessWorker._command
+
+    def broken(worker: host.HarnessWorker, forker: Any, value: dict[str, Any], descriptors: Any = ()) -> None:
+        command(worker, forker, value, () if value["type"] == "twin" else descriptors)
+
+    monkeypatch.setattr(host.HarnessWorker, "_command", broken)
+    before = set(psutil.Process().children(recursive=True))
+    with pytest.raises(WorkerDied, match=r"^the none sandbox's worker did not start: IndexError[^\n]*$"):
+        host.HarnessWorker(tree("pass"), "none", LIMITS, forkers=2)
+    assert set(psutil.Process().children(recursive=True)) <= before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_twin_holds_no_socket_but_its_own() -> None:
+    with host.HarnessWorker(tree("pass"), "none", LIMITS, forkers=3) as worker:
+        rollouts(worker, [{}] * 3)  # so that each has begun to serve
+        links = [[str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()] for pid in worker.pids]
+        first, *twins = [{link for link in held if link.startswith("socket:")} for held in links]
+        assert [len(held) for held in twins] == [1, 1]
+        assert not first & (twins[0] | twins[1]) and twins[0] != twins[1]
+        assert {len(held) for held in links} == {len(links[0])}, "and no more of other kinds than the first one"
+
+
+@pytest.mark.parametrize("end, forkers", [("abandon", 1), ("close", 2)])
+def test_600_living_episodes_are_ended_at_once(end: str, forkers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than the commands and the reports that the kernel holds for two that do not read."""
+    with host.HarnessWorker(tree(ASK), "none", LIMITS, forkers=forkers) as worker:
+        with monkeypatch.context() as patch:
+            patch.setattr(EpisodeProcess, "hand_over", lambda process, value: None)  # each waits for its task
+            for seed in range(600):
+                worker.open_episode({}, seed=seed)
+        while worker.starting:
+            worker.poll(begun=True)
+        episodes = [psutil.Process(process.pid) for process in worker._alive.values()]
+        assert len(episodes) == 600
+        if end == "abandon":
+            worker.abandon()
+            (after,) = rollouts(worker, [{"question": "?"}])
+            assert after.status == "ok"
+        else:
+            worker.close()
+        assert psutil.wait_procs(episodes, timeout=20)[1] == []
+
+
+def test_reports_that_a_command_has_read_meanwhile_are_not_waited_for() -> None:
+    with host.HarnessWorker(tree("pass"), "none", LIMITS, forkers=2) as worker:
+        assert [worker._reports(forker) for forker in worker._forkers] == [[], []]
+
+
+@pytest.mark.parametrize(
+    "cores, beside, forkers", [(1, 1, 1), (7, 1, 1), (8, 1, 2), (64, 1, 4), (32, 4, 2), (32, 16, 1)]
+)
+def test_as_many_processes_fork_as_there_are_cores_for(
+    cores: int, beside: int, forkers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    assert host.default_forkers(beside) == forkers
 
 
 def test_a_killed_hosts_folder_is_swept_and_a_live_ones_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

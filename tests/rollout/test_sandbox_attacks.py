@@ -240,6 +240,28 @@ def test_a_blocked_episode_is_ended_by_the_wall_guard() -> None:
     assert (blocked.status, blocked.reason) == ("wall_limit", "no answer for 0.5 s")
 
 
+def test_the_wall_guard_looks_in_time_at_an_episode_that_blocks_after_an_answer_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patience = HarnessWorker._patience
+    late: list[int] = []
+
+    def watched(worker: HarnessWorker) -> float:
+        held = [p for p in worker._alive.values() if p.holds_control and not p.verdict and not p.closed]
+        late.extend(p.number for p in held if worker._look_at > p.deadline())
+        return patience(worker)
+
+    monkeypatch.setattr(HarnessWorker, "_patience", watched)
+    code = "import select; await model.chat([{'role': 'user', 'content': 'x'}]); select.select([], [], [])"
+    limits = replace(LIMITS, wall_seconds=0.5)
+    with HarnessWorker(tree(BODY), probe_tiers()[0], limits) as worker:
+        good, *blocked = rollouts(worker, [GOOD, {"attack": code}, {"attack": code}])
+
+    assert good.status == "ok"
+    assert [(t.status, len(t.turns)) for t in blocked] == [("wall_limit", 1)] * 2
+    assert late == []
+
+
 def test_a_harness_that_computes_is_left_to_its_cpu_limit_however_busy_the_machine() -> None:
     limits = replace(LIMITS, wall_seconds=0.2)
     with HarnessWorker(tree(BODY), probe_tiers()[0], limits) as worker:
@@ -248,10 +270,11 @@ def test_a_harness_that_computes_is_left_to_its_cpu_limit_however_busy_the_machi
     assert [trajectory.status for trajectory in computed] == ["cpu_limit"] * 4
 
 
-def test_closing_a_worker_leaves_no_process_and_no_file() -> None:
+@pytest.mark.parametrize("forkers", [1, 3])
+def test_closing_a_worker_leaves_no_process_and_no_file(forkers: int) -> None:
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
-    with HarnessWorker(tree(BODY), probe_tiers()[0], LIMITS) as worker:
+    with HarnessWorker(tree(BODY), probe_tiers()[0], LIMITS, forkers=forkers) as worker:
         rollouts(worker, [GOOD, {"attack": "while True: pass"}])
         for _ in range(3):
             worker.open_episode({"attack": "while True: pass"}, seed=0)
@@ -263,5 +286,6 @@ def test_closing_a_worker_leaves_no_process_and_no_file() -> None:
 
 
 def children_of(worker: HarnessWorker) -> list[int]:
-    """Processes below the worker, zombies too: after a micro-batch there must be none."""
-    return [process.pid for process in psutil.Process(worker.pid).children(recursive=True)]
+    """Processes below the worker that are no twins of it, zombies too: after a micro-batch there must be none."""
+    below = [process.pid for process in psutil.Process(worker.pid).children(recursive=True)]
+    return [pid for pid in below if pid not in worker.pids]

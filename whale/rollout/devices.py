@@ -1,5 +1,6 @@
 """Which device and which floating kind a config value means on this machine."""
 
+import itertools
 import os
 from pathlib import Path
 
@@ -31,17 +32,15 @@ def visible_gpus() -> tuple[str, ...]:
 def replica_devices(replicas: int, device: str) -> list[str]:
     """For each of an engine's replicas the GPU that it is to see, as CUDA_VISIBLE_DEVICES names it; on the CPU "".
 
-    Raises UsageError where there are not so many GPUs, or one of them is named.
+    Replica i has GPU i; where there are fewer GPUs they are dealt again from the first on, and shared. Raises
+    UsageError where one of them is named.
     """
     kind = resolve_device(device).type
     if replicas == 1 or kind != "cuda":
         return [""] * replicas
     if ":" in device:
         raise UsageError(f'engine.device = "{device}" with engine.replicas = {replicas}: give "cuda"')
-    gpus = visible_gpus()
-    if len(gpus) < replicas:
-        raise UsageError(f"engine.replicas = {replicas}: this machine has {len(gpus)} CUDA devices")
-    return list(gpus[:replicas])
+    return list(itertools.islice(itertools.cycle(visible_gpus()), replicas))
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:

@@ -51,7 +51,7 @@ def plan_memory(
 ) -> MemoryPlan:
     """Divide what is free. `kv_bytes` of 0: on a GPU half of what weights and trainer leave, at most 64 GiB.
 
-    `trainer`: whether one of the same model comes to this device; `sharing`: how many such engines a CPU has, which
+    `trainer`: whether one of the same model comes to this device; `sharing`: how many such engines it has, which
     all start at once. `model` may be on the meta device. Raises WhaleError if nothing is left for a cache.
     """
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -60,8 +60,8 @@ def plan_memory(
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         training += _TRAINER_ACTIVATIONS if trainer else 0
-        rest = free - weights - training - _ENGINE_ACTIVATIONS
-        kv = kv_bytes or min(rest // 2, _MOST)
+        rest = free - (weights + _ENGINE_ACTIVATIONS) * sharing - training
+        kv = kv_bytes or min(rest // 2, _MOST) // sharing
         share = min(0.95, (weights + kv + _ENGINE_ACTIVATIONS) / total)
     else:
         free, total = _host_memory()
@@ -69,7 +69,7 @@ def plan_memory(
         kv = kv_bytes or min(rest // 2 // sharing, _CPU_CACHE)
         share = 0.5  # vLLM's check of it is off where the cache's size is given
     if kv <= 0:
-        wanted = "engine and trainer" if trainer else "an engine"
+        wanted = ("an engine" if sharing == 1 else f"{sharing} engines") + (" and a trainer" if trainer else "")
         raise WhaleError(
             f"{device}: {free / _GIB:.1f} GiB are free; {wanted} of {parameters / 1e6:,.0f} million "
             f"parameters need {(free - rest) / _GIB:.1f} GiB beside a cache: free some memory, or set engine.kv_gb"

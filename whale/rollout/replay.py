@@ -55,7 +55,7 @@ def replay_episode(
     Raises RolloutFault and SandboxUnavailable as a rollout does.
     """
     record = _Record(trajectory)
-    with start_worker(files, tier, limits) as worker:
+    with start_worker(files, tier, limits, forkers=1) as worker:
         process = worker.open_episode(task.public, seed=trajectory.seed, tools=record.tools)
         while True:
             happened = worker.poll()

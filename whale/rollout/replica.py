@@ -10,7 +10,7 @@ from whale.domains.base import Domain, Task
 from whale.rollout.engines import ChatEngine
 from whale.rollout.episodes import Limits, Sampling, run_micro_batch
 from whale.rollout.errors import RolloutFault
-from whale.rollout.sandbox.host import HarnessWorker, start_worker
+from whale.rollout.sandbox.host import HarnessWorker, default_forkers, start_worker
 from whale.rollout.sandbox.tiers import Tier
 from whale.rollout.types import EpisodeSpec, Trajectory
 
@@ -78,12 +78,16 @@ class Replica:
         """As `Engine.update_weights`."""
         self.engine.update_weights(state_dict, version)
 
+    def _start(self, harness: SandboxedHarness) -> HarnessWorker:
+        forkers = default_forkers(self._beside)
+        return start_worker(harness.files, harness.tier, harness.limits, forkers=forkers)
+
     def prepare(self, harness: SandboxedHarness) -> HarnessWorker:
         """The harness's worker; another harness's is ended first."""
         if self._worker is not None and self._worker[0] != harness:
             self.end_worker()
         if self._worker is None:
-            self._worker = (harness, start_worker(harness.files, harness.tier, harness.limits))
+            self._worker = (harness, self._start(harness))
         return self._worker[1]
 
     def sample(

@@ -1,4 +1,4 @@
-"""One engine per GPU: processes that each carry out their share of a micro-batch, and one object that speaks for all.
+"""Several engines on a machine's GPUs: processes that each carry out a share of a micro-batch, and their speaker.
 
 The run's own process then holds no engine. It deals a micro-batch's episodes out, and each replica runs its share on
 the one rollout path, with its own engine, sandbox and domain; only what is recorded comes back. A replica that dies,
@@ -55,7 +55,7 @@ class Replicas:
         """Start `settings.replicas` processes and wait until each has its engine (minutes).
 
         `origin` is what `domain` was made from: each replica makes its own. A trainer has `ranks` ranks, on the first
-        devices. Raises UsageError where there are not so many devices, WhaleError if a replica does not come up.
+        devices. Raises UsageError for a device that is not there, WhaleError if a replica does not come up.
         """
         if not hasattr(os, "memfd_create"):
             raise UsageError(f"engine.replicas = {settings.replicas} needs Linux: set it to 1")
@@ -71,7 +71,7 @@ class Replicas:
         self._folder = tempfile.TemporaryDirectory(prefix="whale-replicas-")
         # Memory that has no name: none is left behind, and no limit of /dev/shm counts.
         self._weights = os.memfd_create("whale-weights")
-        on_gpus = self.device.type == "cuda"
+        trained = set(devices[:ranks])
         try:
             for replica, device in enumerate(devices):
                 self._start(replica, device)
@@ -79,9 +79,9 @@ class Replicas:
             self._facts: list[Facts] = self._ask(
                 "open",
                 {
-                    i: (Opening(own, model, version, origin, trainer=i < ranks or not on_gpus,
-                                sharing=1 if on_gpus else self._count),)
-                    for i in range(self._count)
+                    i: (Opening(own, model, version, origin, trainer=device in trained,
+                                sharing=devices.count(device)),)
+                    for i, device in enumerate(devices)
                 },
             )  # fmt: skip
         except BaseException:

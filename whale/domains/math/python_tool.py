@@ -73,7 +73,7 @@ class PythonTool:
         if self._worker is None:
             tier = best_tier(allow_unsandboxed=self._allow_unsandboxed)
             tree = read_tree(files("whale.domains.math").joinpath("interpreter"))
-            self._worker = start_worker(tree, tier, LIMITS)
+            self._worker = start_worker(tree, tier, LIMITS, forkers=1)
             weakref.finalize(self, self._worker.close)
         return self._worker
 

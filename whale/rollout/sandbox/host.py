@@ -7,6 +7,7 @@ when that thread ends, the kernel ends the worker (`--die-with-parent`).
 import contextlib
 import itertools
 import os
+import select
 import selectors
 import signal
 import socket
@@ -23,6 +24,7 @@ from whale.rollout.sandbox import frames
 from whale.rollout.sandbox.folder import WorkerFolder
 from whale.rollout.sandbox.limits import Limits
 from whale.rollout.sandbox.process import (
+    START_SECONDS,
     Ended,
     EpisodeProcess,
     Exit,
@@ -32,19 +34,34 @@ from whale.rollout.sandbox.process import (
 )
 from whale.rollout.sandbox.tiers import Tier, launch
 
-_START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _CONTROL_FRAME = 1 << 16
+_MOST_FORKERS = 4
+_CORES_A_FORKER = 4
+
+
+class _Forker:
+    """The host's end of a process that forks episodes: the worker's first one, or a twin of it."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.reader = frames.FrameReader(_CONTROL_FRAME)
+        self.pid = 0
+        control.setblocking(False)
+        pass_credentials(control)
 
 
 class HarnessWorker:
     """A candidate's worker. A context manager: on exit every process of it is gone.
 
-    `files` is the candidate's tree. Raises SandboxUnavailable if the tier is not installed, WorkerDied if the
+    `files` is the candidate's tree. `forkers`: how many of its processes fork episodes, side by side; by default one
+    for each four cores, at most four. Raises SandboxUnavailable if the tier is not installed, WorkerDied if the
     worker does not come up.
     """
 
-    def __init__(self, files: Mapping[str, bytes], tier: Tier, limits: Limits | None = None) -> None:
+    def __init__(
+        self, files: Mapping[str, bytes], tier: Tier, limits: Limits | None = None, *, forkers: int | None = None
+    ) -> None:
         self.tier: Tier = tier
         self.limits = limits or Limits()
         self.files = dict(files)
@@ -56,21 +73,23 @@ class HarnessWorker:
         self._out_of_memory = _oom_kills()
         self._folder = WorkerFolder(files)
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-        self._control, remote = socket.socketpair()
-        self._reader = frames.FrameReader(_CONTROL_FRAME)
+        control, remote = socket.socketpair()
+        self._forkers = [_Forker(control)]
+        self._starting: set[int] = set()
+        self._look_at = 0.0
+        """Until then, by time.monotonic(), no episode's deadline can have passed."""
         self._process: subprocess.Popen[bytes] | None = None
-        self.pid = 0
-        """The worker's process id as the host sees it, 0 if the kernel does not say."""
         try:
             with remote:
                 self._start(remote)
+            for _ in range((forkers or default_forkers()) - 1):
+                self._start_twin()
         except BaseException:
             self.close()
             raise
 
     def _start(self, remote: socket.socket) -> None:
         plan = launch(self.tier, self._folder.path)
-        pass_credentials(self._control)
         self._process = subprocess.Popen(
             plan.argv,
             env=plan.env,
@@ -82,7 +101,9 @@ class HarnessWorker:
         )
         remote.close()
         limits = self.limits
+        first = self._forkers[0]
         self._command(
+            first,
             {
                 "type": "setup",
                 "tree": plan.tree,
@@ -91,25 +112,46 @@ class HarnessWorker:
                 "cpu_seconds": limits.cpu_seconds,
                 "memory_bytes": limits.memory_bytes,
                 "output_bytes": limits.output_bytes,
-            }
+            },
         )
-        self._control.settimeout(_START_SECONDS)
-        with self._worker_errors():
-            data, pid = receive_with_pid(self._control, _CONTROL_FRAME)
-        self._reader.feed(data)
-        if not data or self._reader.take() is None:
-            raise self._death("did not start")
-        # Should the machine run out of memory, a candidate is what it takes first.
-        self.pid = pid
+        self._await_ready(first)
+        # Should the machine run out of memory, a candidate is what it takes first; twins and episodes inherit it.
         with contextlib.suppress(OSError):
-            if pid:
-                Path(f"/proc/{pid}/oom_score_adj").write_text("900")
-        self._selector.register(self._control, selectors.EVENT_READ, None)
+            if self.pid:
+                Path(f"/proc/{self.pid}/oom_score_adj").write_text("900")
+
+    def _start_twin(self) -> None:
+        control, remote = socket.socketpair()
+        twin = _Forker(control)
+        self._forkers.append(twin)
+        with remote:
+            self._command(self._forkers[0], {"type": "twin"}, [remote.fileno()])
+        self._await_ready(twin)
+
+    def _await_ready(self, forker: _Forker) -> None:
+        forker.control.settimeout(START_SECONDS)
+        with self._worker_errors():
+            data, forker.pid = receive_with_pid(forker.control, _CONTROL_FRAME)
+        forker.reader.feed(data)
+        if not data or forker.reader.take() is None:
+            raise self._death("did not start")
+        forker.control.setblocking(False)
+        self._selector.register(forker.control, selectors.EVENT_READ, forker)
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id as the host sees it, 0 if the kernel does not say."""
+        return self._forkers[0].pid
+
+    @property
+    def pids(self) -> list[int]:
+        """The same of each of its processes that fork episodes, the first one and its twins."""
+        return [forker.pid for forker in self._forkers]
 
     @property
     def starting(self) -> int:
         """How many episodes were asked for and have not locked themselves yet."""
-        return sum(not process.locked and not process.closed for process in self._alive.values())
+        return len(self._starting)
 
     def open_episode(self, task: Mapping[str, Any], *, seed: int, tools: Sequence[str] = ()) -> EpisodeProcess:
         """Ask the worker for an episode, and hand it the public fields of its task.
@@ -118,8 +160,9 @@ class HarnessWorker:
         """
         process = EpisodeProcess(next(self._numbers), self.limits)
         self._alive[process.number] = process
+        self._starting.add(process.number)
         descriptors = [process.remote.fileno(), process.output.fileno()]
-        self._command({"type": "spawn", "id": process.number}, descriptors)
+        self._command(self._forker_of(process), {"type": "spawn", "id": process.number}, descriptors)
         process.remote.close()
         process.hand_over({"task": dict(task), "seed": seed, "tools": list(tools)})
         self._watch(process)
@@ -150,36 +193,35 @@ class HarnessWorker:
         """
         happened, self._unsaid = self._unsaid, []
         self._begun = False
-        while self._alive and not happened and not (begun and self._begun):
+        while self._alive and not happened and not self._unsaid and not (begun and self._begun):
             for key, events in self._selector.select(self._patience() if wait else 0.0):
                 process = key.data
-                if process is None:
-                    happened += self._reports()
+                if isinstance(process, _Forker):
+                    happened += self._reports(process)
                 elif not process.closed:
                     happened += self._move(process, events)
             now = time.monotonic()
-            for process in list(self._alive.values()):
-                if not process.verdict:
-                    if not process.locked and now > process.deadline():
-                        raise self._death("could not start an episode")
-                    process.guard(now)
-                    if process.verdict:
-                        self._end(process)
+            if now >= self._look_at:
+                self._guard(now)
             if not wait:
                 break
-        return happened
+        said, self._unsaid = self._unsaid, []
+        return happened + said
 
     def abandon(self) -> None:
         """End every episode and wait until each is reaped. Raises WorkerDied if one is not."""
+        living = list(self._alive.values())
+        for process in living:  # all of them before the first kill: what is reported meanwhile is then no event
+            self._forget(process)
+        for process in living:
+            self._kill(process)
         self._unsaid.clear()
-        for process in list(self._alive.values()):
-            self.finish(process)
-        limit = time.monotonic() + _STOP_SECONDS
         while self._alive:
-            if time.monotonic() > limit:
+            ready = self._selector.select(_STOP_SECONDS)
+            if not ready:
                 raise self._death("did not reap its episodes")
-            if self._selector.select(max(0.0, limit - time.monotonic())):
-                self._reports()
+            for key, _ in ready:
+                self._reports(key.data)
 
     def close(self) -> None:
         """End the worker and every episode, and remove its files. May be called again."""
@@ -187,7 +229,8 @@ class HarnessWorker:
             self._forget(process)
         self._alive.clear()
         self._selector.close()
-        self._control.close()
+        for forker in self._forkers:
+            forker.control.close()
         if self._process is not None:
             self._stop(self._process)
         self._errors.close()
@@ -230,6 +273,7 @@ class HarnessWorker:
         if not process.locked:
             # The first word is said before any candidate code, so it cannot be forged.
             process.begin()
+            self._starting.discard(process.number)
             self._begun = True
             return self._message(process)
         self._watch(process)
@@ -263,22 +307,30 @@ class HarnessWorker:
 
     def _forget(self, process: EpisodeProcess) -> None:
         self._ignore(process)
+        self._starting.discard(process.number)
         process.close()
 
     def _kill(self, process: EpisodeProcess) -> None:
         if process.number in self._alive:
-            self._command({"type": "kill", "id": process.number})
+            self._command(self._forker_of(process), {"type": "kill", "id": process.number})
 
-    def _reports(self) -> list[Message | Ended]:
+    def _forker_of(self, process: EpisodeProcess) -> _Forker:
+        return self._forkers[process.number % len(self._forkers)]
+
+    def _reports(self, forker: _Forker) -> list[Message | Ended]:
         with self._worker_errors():
-            data = self._control.recv(_CONTROL_FRAME)
+            try:
+                data = forker.control.recv(_CONTROL_FRAME)
+            except BlockingIOError:  # what the selector saw was read meanwhile, by a command that waited for room
+                return []
         if not data:
             raise self._death("ended")
-        self._reader.feed(data)
+        forker.reader.feed(data)
         happened: list[Message | Ended] = []
-        while (body := self._reader.take()) is not None:
+        while (body := forker.reader.take()) is not None:
             report = frames.decode(body)
             process = self._alive.pop(report["id"])
+            self._starting.discard(process.number)
             if not process.closed:
                 happened.append(self._last_of(process, report))
         return happened
@@ -301,16 +353,46 @@ class HarnessWorker:
     def _ended(self, process: EpisodeProcess, exit: Exit) -> Ended:
         return process.ended(exit, memory_ran_out=_oom_kills() > self._out_of_memory)
 
-    def _patience(self) -> float | None:
-        waiting = [p.deadline() for p in self._alive.values() if p.holds_control and not p.verdict and not p.closed]
-        return max(0.0, min(waiting) - time.monotonic()) if waiting else _STOP_SECONDS
+    def _patience(self) -> float:
+        return max(0.0, self._look_at - time.monotonic())
 
-    def _command(self, value: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+    def _guard(self, now: float) -> None:
+        """End the episodes whose time is up, and note when the next one's can be."""
+        # One that gets the control later than now has at least this long.
+        self._look_at = now + min(self.limits.wall_seconds, START_SECONDS)
+        for process in list(self._alive.values()):
+            if process.closed or process.verdict or not process.holds_control:
+                continue
+            if not process.locked and now >= process.deadline():
+                raise self._death("could not start an episode")
+            process.guard(now)
+            if process.verdict:
+                self._end(process)
+            else:
+                self._look_at = min(self._look_at, process.deadline())
+
+    def _command(self, forker: _Forker, value: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         data = frames.encode(value)
         with self._worker_errors():
-            sent = socket.send_fds(self._control, [data], list(descriptors))
-            if sent < len(data):
-                self._control.sendall(data[sent:])
+            while data:
+                try:
+                    sent = socket.send_fds(forker.control, [data], descriptors)
+                except BlockingIOError:
+                    # It does not read while what it reports finds no room: each would wait for the other.
+                    if self._wait_for(forker) & select.POLLIN:
+                        self._unsaid += self._reports(forker)
+                    continue
+                data, descriptors = data[sent:], ()
+
+    @staticmethod
+    def _wait_for(forker: _Forker) -> int:
+        """Wait until there is something to read, or room to write: the events, as poll() counts them."""
+        watched = select.poll()
+        watched.register(forker.control, select.POLLIN | select.POLLOUT)
+        happened = watched.poll(1000 * START_SECONDS)
+        if not happened:
+            raise TimeoutError(f"silent for {START_SECONDS:g} s")
+        return happened[0][1]
 
     @contextlib.contextmanager
     def _worker_errors(self) -> Iterator[None]:
@@ -328,13 +410,25 @@ class HarnessWorker:
         return WorkerDied(f"the {self.tier} sandbox's worker {what}" + (f": {lines[-1]}" if lines else ""))
 
 
-def start_worker(files: Mapping[str, bytes], tier: Tier | None = None, limits: Limits | None = None) -> HarnessWorker:
+def start_worker(
+    files: Mapping[str, bytes],
+    tier: Tier | None = None,
+    limits: Limits | None = None,
+    *,
+    forkers: int | None = None,
+) -> HarnessWorker:
     """Start a worker for a candidate's tree, in the strongest tier that works here unless one is named."""
     if tier is None:
         from whale.rollout.sandbox.probe import best_tier
 
         tier = best_tier()
-    return HarnessWorker(files, tier, limits)
+    return HarnessWorker(files, tier, limits, forkers=forkers)
+
+
+def default_forkers(beside: int = 1) -> int:
+    """How many processes of a worker fork episodes on this one's cores, which `beside` workers share."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(_MOST_FORKERS, cores // (_CORES_A_FORKER * beside)))
 
 
 def _oom_kills() -> int:

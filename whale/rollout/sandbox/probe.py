@@ -58,7 +58,7 @@ def escapes(tier: Tier) -> list[str]:
             "variable": next(iter(os.environ), "HOME"),
         }
         limits = Limits(cpu_seconds=5, wall_seconds=20)
-        with HarnessWorker({"harness.py": _ESCAPES.encode()}, tier, limits) as worker:
+        with HarnessWorker({"harness.py": _ESCAPES.encode()}, tier, limits, forkers=1) as worker:
             worker.open_episode(task, seed=0, tools=["report"])
             for event in worker.poll():
                 if isinstance(event, Message):

@@ -24,7 +24,7 @@ _SCM_CREDENTIALS = 2
 _CHUNK = 1 << 16
 _TAIL_BYTES = 600
 _REASON_CHARS = 2000
-_START_SECONDS = 60.0
+START_SECONDS = 60.0
 _PROGRESS = 0.01
 """Share of the wall guard's window that a process must have spent on the CPU to get another window."""
 
@@ -178,7 +178,7 @@ class EpisodeProcess:
 
     def deadline(self) -> float:
         """When the guard looks next, by time.monotonic(). Until the lock is on, the wait is ours."""
-        return self._window_from + (self.limits.wall_seconds if self.locked else _START_SECONDS)
+        return self._window_from + (self.limits.wall_seconds if self.locked else START_SECONDS)
 
     def begin(self) -> None:
         """The lock is on: candidate code is running from here."""

@@ -4,6 +4,9 @@ The host sends, on the socket that is this process's standard input, frames of J
 {"type": "setup", ...} once; {"type": "spawn", "id": n} with two descriptors, the episode's socket and the
 file for its output; {"type": "kill", "id": n}. The worker answers {"type": "ready"} and, for every episode,
 {"type": "exit", "id": n, "code": n, "signal": n, "cpu": seconds, "rss": bytes}.
+
+One process forks one episode after the other. {"type": "twin"} with a descriptor makes a second one like this, which
+serves the socket behind that descriptor and says {"type": "ready"} there.
 """
 
 import contextlib
@@ -56,13 +59,21 @@ class Worker:
         self._episodes: dict[int, int] = {}
         """Process ids by the host's numbers."""
         self._numbers: dict[int, int] = {}
+        self._twins: set[int] = set()
+        self._wake: tuple[int, ...] = ()
         self._files: dict[str, str] = {}
         self._setup: Mapping[str, Any] = {}
         self._lock: seccomp.Lock | None = None
 
     def serve(self) -> None:
         """Serve until the host closes the channel, then take every episode along."""
-        wake_in, wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # A host that closes with reports unread, or before one is sent, shows as an error.
+        with contextlib.suppress(ConnectionError):
+            self._serve()
+        self._kill_all()
+
+    def _serve(self) -> None:
+        self._wake = wake_in, wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         poll = select.poll()
@@ -75,7 +86,6 @@ class Worker:
                         os.read(wake_in, 4096)
                     self._reap()
                 elif not self._command():
-                    self._kill_all()
                     return
 
     def _command(self) -> bool:
@@ -90,6 +100,8 @@ class Worker:
             self._spawn(command["id"], descriptors[0], descriptors[1])
         elif command["type"] == "kill":
             self._kill(command["id"])
+        elif command["type"] == "twin":
+            self._twin(descriptors[0])
         return True
 
     def _set_up(self, setup: Mapping[str, Any]) -> None:
@@ -110,16 +122,40 @@ class Worker:
         gc.freeze()
         self._control.sendall(frames.encode({"type": "ready"}))
 
-    def _spawn(self, number: int, channel: int, output: int) -> None:
+    def _twin(self, channel: int) -> None:
+        first = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._become_episode(channel, output)
+            self._become_twin(channel, first)
+        os.close(channel)
+        self._twins.add(pid)
+
+    def _become_twin(self, channel: int, first: int) -> NoReturn:
+        signal.set_wakeup_fd(-1)
+        _die_with(first)
+        # While a copy of the first one's socket is open, standard input too, the host cannot see that one end.
+        nothing = os.open(self._setup["tree"], os.O_RDONLY)
+        os.dup2(nothing, 0)
+        for descriptor in (nothing, *self._wake):
+            os.close(descriptor)
+        self._control.close()
+        self._control = socket.socket(fileno=channel)
+        self._episodes, self._numbers, self._twins = {}, {}, set()
+        self._control.sendall(frames.encode({"type": "ready"}))
+        self.serve()
+        os._exit(0)
+
+    def _spawn(self, number: int, channel: int, output: int) -> None:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become_episode(channel, output, parent)
         os.close(channel)
         os.close(output)
         self._episodes[number] = pid
         self._numbers[pid] = number
 
-    def _become_episode(self, channel: int, output: int) -> NoReturn:
+    def _become_episode(self, channel: int, output: int, parent: int) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             # Python ignores SIGXFSZ and SIGPIPE; here both shall end the process.
@@ -131,8 +167,7 @@ class Worker:
             null = os.open(self._setup["tree"], os.O_RDONLY)
             os.dup2(null, 0)
             os.closerange(CHANNEL_FD + 1, _LAST_FD)
-            if sys.platform.startswith("linux"):
-                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            _die_with(parent)
             self._limit()
             if self._lock is not None:
                 try:
@@ -140,10 +175,10 @@ class Worker:
                 except OSError:
                     if self._setup["locked"]:
                         raise
-        except BaseException as error:
+            episode.run(episode.Channel(CHANNEL_FD), self._files, self._setup["tree"])
+        except BaseException as error:  # nothing may go on as the worker that this process was
             os.write(2, f"{type(error).__name__}: {error}\n".encode())
-            os._exit(1)
-        episode.run(episode.Channel(CHANNEL_FD), self._files, self._setup["tree"])
+        os._exit(1)
 
     def _limit(self) -> None:
         setup = self._setup
@@ -165,14 +200,20 @@ class Worker:
     def _kill_all(self) -> None:
         for pid in self._episodes.values():
             os.kill(pid, signal.SIGKILL)
-        for pid in self._episodes.values():
+        # Twins end by themselves, when the host closes or is gone: only they can reap their episodes.
+        for pid in (*self._episodes.values(), *self._twins):
             os.waitpid(pid, 0)
 
     def _reap(self) -> None:
-        while self._episodes:
+        while self._episodes or self._twins:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
             if pid == 0:
                 return
+            if pid in self._twins:  # the host sees its socket closed; one that was not killed has said why
+                self._twins.remove(pid)
+                if os.WIFSIGNALED(status):
+                    os.write(2, f"one of its processes was killed by signal {os.WTERMSIG(status)}\n".encode())
+                continue
             number = self._numbers.pop(pid)
             del self._episodes[number]
             report = {
@@ -184,6 +225,13 @@ class Worker:
                 "rss": usage.ru_maxrss * 1024,
             }
             self._control.sendall(frames.encode(report))
+
+
+def _die_with(parent: int) -> None:
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before the kernel knew
+            os._exit(1)
 
 
 def main() -> NoReturn:
