@@ -270,6 +270,26 @@ def test_a_model_is_what_it_holds_whatever_its_name() -> None:
     ]
 
 
+def test_domains_of_other_data_are_told_apart_by_their_options_or_else_by_the_data() -> None:
+    def made(data: str, name: str, **options: int) -> RunRecord:
+        record = two_cycles(1, (0,), (0,), (1,), domain_options=options).record(name)
+        return replace(record, state=msgspec.structs.replace(record.state, data=data))
+
+    def names(*records: RunRecord) -> list[str]:
+        return sorted(system.domain for system in group(records).systems)
+
+    few, many, usual = (
+        made("aa" * 32, "few", harness=64),
+        made("bb" * 32, "many", harness=256),
+        made("cc" * 32, "usual"),
+    )
+    assert names(few) == ["math"]
+    assert names(few, many) == ["math (harness=256)", "math (harness=64)"]
+    assert names(few, usual) == ["math (harness=64)", "math (harness=default)"]
+    # The domain's own data or code changed between the two.
+    assert names(few, made("dd" * 32, "later", harness=64)) == ["math (aaaaaa)", "math (dddddd)"]
+
+
 def test_another_file_of_the_users_own_is_another_system() -> None:
     record = two_cycles(1, (0,), (0,), (1,)).record("a")
     changed = replace(

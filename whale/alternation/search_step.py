@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING
 
 from whale.alternation import decide as d
@@ -20,9 +19,10 @@ from whale.rollout.parquet import decode_trajectories
 from whale.rollout.types import Trajectory
 from whale.search.agentic.types import SessionProposer, Suspended
 from whale.search.archive import ArchiveLimits
-from whale.search.gate import clean, gate, outside_space
+from whale.search.gate import clean, gate
 from whale.search.guards import refusal
 from whale.search.scoring import summarise
+from whale.search.spaces import search_space
 from whale.search.types import Archive, ArchiveEntry, PassedRollout, Proposal
 from whale.search.worked_examples import passed_rollout
 
@@ -196,8 +196,10 @@ def archive(runner: "Runner") -> Archive:
     tasks = {task.id: task.public for task in training}
     shown = {candidate: _trajectories(runner, candidate) for candidate in runner.state.phase_artifacts}
     incoming = runner.state.accepted or d.INITIAL
-    outside = partial(outside_space, base=runner.domain.h0(), space=runner.config.search.space)
-    return Archive(tuple(entries(runner)), tuple(_passed(runner)), tasks, shown, incoming, outside)
+    rule, base = search_space(runner.config.search.space), runner.domain.h0()
+    return Archive(
+        tuple(entries(runner)), tuple(_passed(runner)), tasks, shown, incoming, lambda files: rule(files, base)
+    )
 
 
 def _trajectories(runner: "Runner", candidate: str) -> tuple[Trajectory, ...]:

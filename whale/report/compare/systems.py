@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from whale.report.compare.records import RunRecord
-from whale.report.compare.telling import telling
+from whale.report.compare.telling import flat, telling
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +121,25 @@ def _domain_key(record: RunRecord) -> str:
 
 
 def _domain_names(records: Sequence[RunRecord]) -> dict[str, str]:
-    plain = {_domain_key(r): Path(str(r.config.get("domain", "")).rsplit(":", 1)[0]).stem for r in records}
-    names = list(plain.values())
-    # The same name for other data: the fingerprint tells them apart.
-    return {
-        key: name if names.count(name) == 1 else f"{name} ({key.split(chr(10))[1][:6]})" for key, name in plain.items()
-    }
+    firsts = {_domain_key(record): record for record in reversed(records)}
+    plain = {key: Path(str(r.config.get("domain", "")).rsplit(":", 1)[0]).stem for key, r in firsts.items()}
+    alike: dict[str, list[str]] = {}
+    for key, name in plain.items():
+        alike.setdefault(name, []).append(key)
+    return {key: name + _other_data(key, [firsts[k] for k in alike[name]]) for key, name in plain.items()}
+
+
+def _other_data(key: str, alike: Sequence[RunRecord]) -> str:
+    """What tells a domain's data from others of the same name: the options that differ, else the fingerprint."""
+    if len(alike) == 1:
+        return ""
+    options = {_domain_key(record): flat(record.config.get("domain_options", {})) for record in alike}
+    differing = sorted(
+        {name for o in options.values() for name in o if len({repr(p.get(name)) for p in options.values()}) > 1}
+    )
+    told = {k: ", ".join(f"{name}={o.get(name, 'default')}" for name in differing) for k, o in options.items()}
+    mine = told[key]
+    return f" ({mine})" if mine and [*told.values()].count(mine) == 1 else f" ({key.split(chr(10))[1][:6]})"
 
 
 def _labels(firsts: Mapping[tuple[str, str], RunRecord], names: Mapping[str, str]) -> dict[tuple[str, str], str]:
