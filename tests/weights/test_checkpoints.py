@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.weights.conftest import rollouts, tiny_llama
 from whale.errors import CorruptLogError, UsageError, WhaleError
+from whale.weights import state
 from whale.weights.checkpoints import CheckpointStore
 from whale.weights.digest import weights_digest
 from whale.weights.trainer import Trainer
@@ -272,3 +273,17 @@ def test_a_summary_of_another_format_is_refused(store: CheckpointStore, trained:
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
     with pytest.raises(WhaleError, match="checkpoint format 99"):
         trained.load(store.open("one"))
+
+
+def test_a_steps_copy_stays_on_a_gpu_only_where_activations_still_fit_beside_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu, size = torch.device("cuda", 0), 1_000
+    for free, stays in ((size + state.ROOM, True), (size + state.ROOM - 1, False)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 2 * free))
+        assert state.has_room(gpu, size) is stays
+    assert not state.has_room(torch.device("cpu"), 0)
+    weights = {"a": torch.ones(3)}
+    (copy,) = state.copied(weights)
+    weights["a"].zero_()
+    assert copy["a"].tolist() == [1, 1, 1]

@@ -34,7 +34,7 @@ def test_rsft_lowers_the_loss_of_what_it_trained_on_and_the_engine_follows(folde
         answer = tokenizer.encode(f"<answer>{capital}</answer><|im_end|>")
         mask = (False,) * len(prompt) + (True,) * len(answer)
         batch.append([Sample((*prompt, *answer), mask)])
-    learner = Trainer(folder, TrainerConfig(lr=3e-5))
+    learner = Trainer(folder, TrainerConfig(lr=3e-5, dtype="float32"))
     assert learner._objective.packing == "tree"
     before = learner.weights_digest()
     losses = [learner.step(batch, seed=step).loss for step in range(3)]
@@ -43,7 +43,7 @@ def test_rsft_lowers_the_loss_of_what_it_trained_on_and_the_engine_follows(folde
     assert losses[2] < 0.8 * losses[0]
     assert learner.weights_digest() != before
 
-    engine = TransformersEngine(folder)
+    engine = TransformersEngine(folder, dtype="float32")
     sequences = [sample.token_ids for samples in batch for sample in samples]
     with pytest.raises(WhaleError, match="does not hold the trainer's weights"):
         learner.check_engine(engine, sequences, tolerance=0.01)

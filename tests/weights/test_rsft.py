@@ -211,7 +211,8 @@ def test_equal_inputs_and_threads_give_equal_digests_in_another_process(trainer:
     code = (
         "from tests.weights.conftest import rollouts, tiny_llama\n"
         "from whale.weights.trainer import Trainer, TrainerConfig\n"
-        "config = TrainerConfig(lr=1e-2, threads=1, minibatch=3, micro_batch_tokens=30, device='cpu')\n"
+        "config = TrainerConfig(\n"
+        "    lr=1e-2, threads=1, dtype='float32', minibatch=3, micro_batch_tokens=30, device='cpu'\n)\n"
         "learner = Trainer(tiny_llama(), config)\n"
         "for s in range(3): learner.step(rollouts(8, seed=s), seed=s)\n"
         "print(learner.weights_digest(), learner.trainer_digest())"

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from whale.weights.state import Copy, TrainerState
+from whale.weights.state import Copy, TrainerState, copied
 
 
 class ShardedState(TrainerState):
@@ -36,8 +36,9 @@ class ShardedState(TrainerState):
         return {**{name: tensor.detach() for name, tensor in self._parameters.items()}, **buffers}
 
     def copy(self) -> Copy:
-        """Copy this rank's parts to the CPU's memory."""
-        return Copy(_parts(self.held_weights()), _parts(self.held_optimizer()), self.steps)
+        """Copy this rank's parts, to where `copied` has room."""
+        weights, optimizer = copied(_parts(self.held_weights()), _parts(self.held_optimizer()))
+        return Copy(weights, optimizer, self.steps)
 
     def restore(self, copy: Copy) -> None:
         """Put this rank's parts back in place."""
@@ -81,7 +82,7 @@ def _gathered(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _parts(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: _local(tensor).to("cpu", copy=True) for name, tensor in tensors.items()}
+    return {name: _local(tensor) for name, tensor in tensors.items()}
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

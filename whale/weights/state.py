@@ -17,11 +17,13 @@ WEIGHTS = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 SUMMARY = "trainer.json"
 FORMAT = 1
+ROOM = 8 << 30
+"""Bytes that a copy leaves free on a GPU, for a step's activations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What `restore` goes back to, in the CPU's memory."""
+    """What `restore` goes back to."""
 
     weights: Mapping[str, torch.Tensor]
     optimizer: Mapping[str, torch.Tensor]
@@ -65,12 +67,9 @@ class TrainerState:
         }
 
     def copy(self) -> Copy:
-        """Copy the state to the CPU's memory."""
-        return Copy(
-            {name: tensor.to("cpu", copy=True) for name, tensor in self.weights().items()},
-            {name: tensor.to("cpu", copy=True) for name, tensor in self.optimizer_tensors().items()},
-            self.steps,
-        )
+        """Copy the state, to where `copied` has room."""
+        weights, optimizer = copied(self.weights(), self.optimizer_tensors())
+        return Copy(weights, optimizer, self.steps)
 
     def restore(self, copy: Copy) -> None:
         """Put the state back in place; the tensors of the model stay the same objects."""
@@ -134,6 +133,24 @@ class TrainerState:
             shape = () if what == "step" else ours.get(parameter)
             if parameter not in self._parameters or tuple(tensor.shape) != shape:
                 raise WhaleError(f"{folder / OPTIMIZER} is of another model: {name} has shape {tuple(tensor.shape)}")
+
+
+def copied(*groups: Mapping[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+    """Copies of tensors of one device: on a GPU that keeps `ROOM` free beside them there, else in the CPU's memory.
+
+    Through the CPU all of it crosses the bus at each step, and what is freed stays with the process in pieces.
+    """
+    tensors = [tensor for group in groups for tensor in group.values()]
+    device = next((tensor.device for tensor in tensors if tensor.device.type == "cuda"), torch.device("cpu"))
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    if not has_room(device, size):
+        device = torch.device("cpu")
+    return [{name: tensor.to(device, copy=True) for name, tensor in group.items()} for group in groups]
+
+
+def has_room(device: torch.device, size: int) -> bool:
+    """Whether a GPU has this many bytes free beside `ROOM`."""
+    return device.type == "cuda" and torch.cuda.mem_get_info(device)[0] >= size + ROOM
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

@@ -103,6 +103,8 @@ class Trainer:
             fused=self.device.type in ("cpu", "cuda"),
         )
         self._state = self._new_state(dict(_plain(config)))
+        self._weights_digest: tuple[str, list[int]] | None = None
+        """Of θ as it is, with how often each tensor had been changed by then."""
 
     def _distribute(self) -> None:
         """Nothing: one process holds all. `sharding.ShardedTrainer` cuts the parameters here."""
@@ -128,6 +130,7 @@ class Trainer:
         that the model cannot take; it names `label` (or the step's number).
         """
         label = label or f"step {self._state.steps + 1}"
+        self._weights_digest = None
         self._check(rollouts, label)
         order = list(range(len(rollouts)))
         random.Random(hashlib.sha256(f"whale/rsft/{self.config.seed}/{seed}".encode()).digest()).shuffle(order)
@@ -217,8 +220,12 @@ class Trainer:
         return self._state.weights()
 
     def weights_digest(self) -> str:
-        """Return the digest of θ (`digest.weights_digest`)."""
-        return digest.weights_digest(self.state_dict())
+        """Return the digest of θ (`digest.weights_digest`); it is computed once for each θ."""
+        tensors = self.state_dict()
+        changes = [tensor._version for tensor in tensors.values()]
+        if self._weights_digest is None or self._weights_digest[1] != changes:
+            self._weights_digest = digest.weights_digest(tensors), changes
+        return self._weights_digest[0]
 
     def trainer_digest(self) -> str:
         """Return the digest of θ and the optimiser's state."""
@@ -226,6 +233,7 @@ class Trainer:
 
     def go_on_from(self, other: "Trainer") -> None:
         """Take over another trainer's θ, optimiser and step count, its settings and loss aside."""
+        self._weights_digest = None
         self._state.restore(other._state.copy())
 
     def save(self, folder: str | Path) -> Mapping[str, str]:
@@ -245,6 +253,7 @@ class Trainer:
         Raises WhaleError if it is of another model, incomplete, or without the optimiser's state; then
         nothing has changed.
         """
+        self._weights_digest = None
         self._state.load(Path(folder))
 
 
