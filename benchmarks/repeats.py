@@ -13,6 +13,7 @@ from pathlib import Path
 from whale.events import MemoryLog
 from whale.events import types as ev
 from whale.events.transfer import read_file
+from whale.report.compare.sources import find
 
 CYCLES = 2
 """Of stagewise, before its search begins."""
@@ -37,19 +38,10 @@ def losses(path: Path) -> list[float]:
     return [event.loss for event in recorded(path) if isinstance(event, ev.StepTrained)]
 
 
-def validation(path: Path) -> dict[int, float]:
-    """Success of the pair by cycle."""
-    found: dict[int, list[float]] = {}
-    order = []
-    for event in recorded(path):
-        if isinstance(event, ev.RolloutsRecorded) and event.purpose == "evaluate":
-            order.append((event.batch, [outcome.reward for outcome in event.outcomes]))
-        elif isinstance(event, ev.Evaluated):
-            rewards = [reward for _, part in order for reward in part]
-            order = []
-            if event.split == "validation":
-                found[event.cycle] = rewards
-    return {cycle: sum(rewards) / len(rewards) for cycle, rewards in found.items()}
+def validation(path: Path) -> float:
+    """Success of the pair after `CYCLES` cycles."""
+    (run,) = find([str(path)]).records
+    return next(point.evaluated.score for point in run.on("validation") if point.evaluated.cycle == CYCLES)
 
 
 def main() -> None:
@@ -70,7 +62,7 @@ def main() -> None:
         ]
         one, other = (losses(path) for path in paths)
         same = next((i for i, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), len(one))
-        shown = (f"{100 * validation(path)[CYCLES]:.1f}" for path in paths)
+        shown = (f"{100 * validation(path):.1f}" for path in paths)
         print(f"| {seed} | {same} | {' | '.join(shown)} |")
 
 

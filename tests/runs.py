@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import tomli_w
 
+from whale.alternation.run_folder import RunFolder
+from whale.events import types as ev
 from whale.rollout.models import write_tiny_model
 
 TOY = Path(__file__).parent / "toy" / "domain.py"
@@ -51,6 +53,12 @@ def toy_config(tmp_path: Path, toy_model: Path) -> Path:
 
 
 WhaleProcess = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def events_of(folder: RunFolder) -> list[ev.Event]:
+    """All that a run has recorded."""
+    with folder.open_log(readonly=True) as log:
+        return [record.event for record in log.read()]
 
 
 def environment(runs: Path) -> dict[str, str]:

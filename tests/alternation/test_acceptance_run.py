@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs import WhaleProcess
+from tests.runs import WhaleProcess, events_of
 from whale.alternation.run_folder import RunFolder
 from whale.events import types as ev
 
@@ -12,8 +12,7 @@ SHORT = ["schedule.cycles=1", "domain_options.weight=2", "schedule.iterations=2"
 
 
 def facts(run: Path) -> list[ev.Event]:
-    with RunFolder(run).open_log(readonly=True) as log:
-        return [recorded.event for recorded in log.read()]
+    return events_of(RunFolder(run))
 
 
 def overrides(*more: str) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.alternation.test_resume import KILL_AT
 from tests.alternation.test_vllm_run import rollouts
-from tests.runs import WhaleProcess, environment
+from tests.runs import WhaleProcess, environment, events_of
 from whale.alternation.run_folder import RunFolder
 from whale.config import load_config
 from whale.events import types as ev
@@ -52,11 +52,7 @@ def test_the_demo_killed_in_its_harness_phase_goes_on_and_pays_no_rollout_twice(
     whale("events", "verify", "demo")
     assert json.loads(whale("status", "demo", "--json").stdout)["status"] == "completed"
 
-    log = folder.open_log(readonly=True)
-    try:
-        events = [record.event for record in log.read()]
-    finally:
-        log.close()
+    events = events_of(folder)
     ended = Counter((event.cycle, event.phase) for event in events if isinstance(event, ev.PhaseEnded))
     assert ended == Counter(
         {(0, "evaluate"): 1} | {(c, p): 1 for c in (1, 2) for p in ("weight", "harness", "evaluate")}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from tests.runs import WhaleProcess, toy_settings
+from tests.runs import WhaleProcess, events_of, toy_settings
 from whale.alternation.run_folder import RunFolder
 from whale.events import types as ev
 from whale.rollout.models import write_tiny_model
@@ -63,14 +63,9 @@ def _said(rollout: Trajectory) -> tuple[Any, ...]:
 
 def curve(path: Path) -> list[Step]:
     folder = RunFolder(path)
-    log = folder.open_log(readonly=True)
-    try:
-        events = [record.event for record in log.read()]
-    finally:
-        log.close()
     steps: list[Step] = []
     sampled: list[Trajectory] = []
-    for event in events:
+    for event in events_of(folder):
         if isinstance(event, ev.RolloutsRecorded) and event.purpose == "train":
             sampled += decode_trajectories(folder.artifacts.get(event.artifact))
         elif isinstance(event, ev.StepTrained):

@@ -15,7 +15,7 @@ import tomli_w
 
 from tests.alternation.test_replicas_run import killing_replica
 from tests.alternation.test_resume import KILL_AT
-from tests.runs import WhaleProcess, command, environment, toy_settings
+from tests.runs import WhaleProcess, command, environment, events_of, toy_settings
 from tests.vllm_process import vllm_server
 from whale.alternation.run_folder import RunFolder
 from whale.events import types as ev
@@ -143,16 +143,11 @@ def test_a_runs_losses_are_those_of_the_logprobs_that_its_engine_recorded(
     path.write_text(tomli_w.dumps(settings), encoding="utf-8")
     whale("run", str(path), "--name", "losses", "--quiet", timeout=900)
     folder = RunFolder(tmp_path / "runs" / "losses")
-    log = folder.open_log(readonly=True)
-    try:
-        events = [record.event for record in log.read()]
-    finally:
-        log.close()
 
     logged: list[float] = []
     recorded: list[float] = []
     passed: list[float] = []
-    for event in events:
+    for event in events_of(folder):
         if isinstance(event, ev.RolloutsRecorded) and event.purpose == "train":
             done = decode_trajectories(folder.artifacts.get(event.artifact))
             kept = [turn for trajectory in done if trajectory.reward >= 1 for turn in trajectory.turns]
