@@ -2,6 +2,7 @@
 
     python benchmarks/rollout.py [--episodes 512] [--rounds 3] [--kv-gb 16]
     python benchmarks/rollout.py --replicas 4 ...      # the same episodes at once, over engines that share the device
+    python benchmarks/rollout.py --options '{"max_num_batched_tokens": 8192}'     # for ours and theirs
 
 Ours: episodes of SearchQA's initial harness (two turns, one search) in the sandbox, `--episodes` of them at once,
 forks, tools, logprobs, stop strings and verification counted. Theirs: one call of `LLM.generate` over the recorded
@@ -14,6 +15,7 @@ call in one process. Replicas on one GPU only compute side by side where NVIDIA'
 """
 
 import argparse
+import json
 import os
 import statistics
 import time
@@ -87,7 +89,7 @@ def main() -> None:
         return
     with start_worker(domain.h0(), limits=Limits()) as worker:  # before torch has threads
         started = time.perf_counter()
-        common = {"max_num_seqs": options.max_num_seqs or options.episodes}
+        common = {"max_num_seqs": options.max_num_seqs or options.episodes, **options.options}
         engine = VllmEngine(
             resolve_model(options.model), device=options.device, dtype=options.dtype,
             kv_bytes=int(options.kv_gb * 2**30), options=common,
@@ -127,7 +129,7 @@ def several(options: argparse.Namespace, domain: Domain, tasks: dict[str, Task],
     at_once = options.max_num_seqs or options.episodes
     settings = EngineConfig(
         name="vllm", device=options.device, dtype=options.dtype, kv_gb=options.kv_gb / options.replicas,
-        replicas=options.replicas, options={"max_num_seqs": -(-at_once // options.replicas)},
+        replicas=options.replicas, options={"max_num_seqs": -(-at_once // options.replicas), **options.options},
     )  # fmt: skip
     origin = DomainOrigin("searchqa", {}, Path.cwd(), apart=False, fingerprint=domain.fingerprint())
     started = time.perf_counter()
@@ -137,7 +139,7 @@ def several(options: argparse.Namespace, domain: Domain, tasks: dict[str, Task],
         plan = plan_memory(
             model_shape(path), engines.dtype, resolve_device(options.device), int(options.kv_gb * 2**30), trainer=False
         )
-        peer = offline_engine(options, engines.dtype, plan, {"max_num_seqs": at_once})
+        peer = offline_engine(options, engines.dtype, plan, {"max_num_seqs": at_once, **options.options})
         ratios, scored_ratios = list[float](), list[float]()
         for number in range(options.rounds + 1):  # the first warms up
             engines.update_weights(weights, version)  # the same ones: their caches are empty then
@@ -185,6 +187,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--max-num-seqs", type=int, default=0, help="0: as many as episodes")
     parser.add_argument("--kv-gb", type=float, default=2.0, help="of all our engines together, and of theirs")
     parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--options", type=json.loads, default={}, help="JSON: engine.options, for ours and theirs")
     parser.add_argument("--model", default=EMBEDDED)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
@@ -227,7 +230,12 @@ def ours(
     watched = {name: getattr(worker, name) for name in ("poll", "open_episode", "answer", "abandon")}
     searches = domain.tools
     opened, verified, computed = engine.session, domain.verify, engine._library._core.get_output
-    clock.around(engine._library._core, "get_output", "vLLM's core")
+    clock.around(engine._library._core, "get_output", "core: the rest")  # such as waiting for the device
+    core = engine._library._core.engine_core
+    inner = [(core.scheduler, "schedule"), (core.model_executor, "execute_model"),
+             (core.model_executor, "sample_tokens"), (core.scheduler, "update_from_output")]  # fmt: skip
+    for owner, name in inner:
+        clock.around(owner, name, f"core: {name}")
     clock.around(session, "advance", "engine step")
     clock.around(session, "submit", "engine submit")
     clock.around(worker, "open_episode", "fork")
@@ -253,6 +261,8 @@ def ours(
             setattr(worker, name, method)
         engine.session, domain.tools, domain.verify = opened, searches, verified  # type: ignore[method-assign]
         engine._library._core.get_output = computed
+        for owner, name in inner:
+            delattr(owner, name)  # the class has it
 
 
 def timed(clock: Clock, name: str, call: Callable[..., Any]) -> Callable[..., Any]:

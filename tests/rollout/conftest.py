@@ -44,7 +44,7 @@ def vllm_engine(wide_model: Path) -> "Iterator[VllmEngine]":
         pytest.skip(NO_VLLM)
     from whale.rollout.vllm_engine import VllmEngine
 
-    engine = VllmEngine(wide_model, dtype="float32", threads=1, kv_bytes=64 << 20)
+    engine = VllmEngine(wide_model, dtype="float32", threads=1, kv_bytes=128 << 20, at_once=300)
     yield engine
     engine.close()
 

@@ -72,6 +72,7 @@ def load_engine(
             threads=threads,
             version=version,
             kv_bytes=int(settings.kv_gb * 2**30),
+            at_once=-(-settings.micro_batch // settings.replicas),
             options=settings.options,
             trainer=trainer,
             sharing=sharing,

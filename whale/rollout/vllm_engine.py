@@ -26,13 +26,16 @@ from whale.rollout.stopping import StopScanner
 from whale.rollout.types import GenerateRequest, Generation
 from whale.rollout.vllm_library import Ask, InProcess
 
+_ROWS, _MOST_ROWS = 256, 4096
+"""Rows of a step: vLLM's own default on most devices, and what its room for a step's tokens allows on all."""
+
 
 class VllmEngine:
     """A causal language model from a Hugging Face folder, served by vLLM in this process.
 
     `device` and `dtype` as in `TransformersEngine`. `kv_bytes` of 0 is planned from what is free, with room for a
-    `trainer` of the same model on the device, and for the other engines `sharing` it (`plan_memory`). `options` go to
-    vLLM's `EngineArgs` as they are.
+    `trainer` of the same model on the device, and for the other engines `sharing` it (`plan_memory`). `at_once`: how
+    many episodes a micro-batch has; vLLM gets room for as many rows. `options` go to vLLM's `EngineArgs` as they are.
     Raises UsageError for a folder without a model or an unknown option, WhaleError if vLLM is missing or cannot
     start.
     """
@@ -49,6 +52,7 @@ class VllmEngine:
         *,
         version: str | None = None,
         kv_bytes: int = 0,
+        at_once: int = 0,
         options: Mapping[str, Any] | None = None,
         trainer: bool = True,
         sharing: int = 1,
@@ -71,7 +75,7 @@ class VllmEngine:
             device=self.device,
             kv_bytes=self.memory.kv_bytes,
             memory_share=self.memory.share,
-            options=options or {},
+            options={"max_num_seqs": min(max(at_once, _ROWS), _MOST_ROWS), **(options or {})},
         )
         self.context_length = self._library.context_length
         self.chat = ChatCodec(*tokenizer_of(path))

@@ -158,7 +158,8 @@ class InProcess:
             except TypeError as error:
                 raise UsageError(f"engine.options: vLLM {self.version} takes no such option: {error}") from None
             self._check_device()
-            self._engine = self._llm_engine.from_engine_args(engine_arguments)
+            # As vLLM's own `LLM` does: else a step has room for 2,048 tokens and 128 rows, whatever the device.
+            self._engine = self._llm_engine.from_engine_args(engine_arguments, self._usage.LLM_CLASS)
         self._core = self._engine.engine_core
         self._running: dict[str, _Sampled] = {}
         self._templates: dict[tuple[Any, ...], Any] = {}
@@ -170,9 +171,10 @@ class InProcess:
         from vllm.engine.arg_utils import EngineArgs
         from vllm.inputs import TokensPrompt
         from vllm.sampling_params import RequestOutputKind
+        from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.llm_engine import LLMEngine
 
-        self._engine_args, self._llm_engine = EngineArgs, LLMEngine
+        self._engine_args, self._llm_engine, self._usage = EngineArgs, LLMEngine, UsageContext
         self._params, self._prompt, self._final = SamplingParams, TokensPrompt, RequestOutputKind.FINAL_ONLY
 
     def _check_device(self) -> None:
