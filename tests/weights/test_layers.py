@@ -1,4 +1,6 @@
 import random
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention import flex_attention as torchs
 from torch.nn.attention.flex_attention import create_mask
-from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tests.weights.conftest import VOCABULARY, rollouts, tiny_llama
 from tests.weights.test_rsft import assert_gradients_close, reference, sample_sets
@@ -175,3 +178,46 @@ def test_compiled_layers_give_the_same_and_are_not_compiled_again_for_each_size(
         assert_gradients_close(model, expected)
     assert graphs <= 2, "one for the first size, one for all others"
     torch._dynamo.reset()
+
+
+def other_layers(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Any]) -> None:
+    """In the place of the compiler's: each layer's forward as `change` makes it."""
+    plain = layers.arrange
+
+    def arrange(model: PreTrainedModel, recompute: bool, compiled: bool) -> None:
+        plain(model, recompute, False)
+        for layer in model.modules() if compiled else ():
+            if isinstance(layer, GradientCheckpointingLayer):
+                layer.forward = change(layer.forward)
+
+    monkeypatch.setattr(layers, "arrange", arrange)
+
+
+def rounding_less(forward: Any) -> Any:
+    """As a compiler does that keeps float32 between fused operations."""
+    return torch.autocast("cpu", enabled=False)(forward)
+
+
+def cutting_the_gradient(forward: Any) -> Any:
+    """The right loss; what lies below a layer learns from nothing but what goes around it."""
+
+    def cut(hidden: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        found = forward(hidden.detach(), *rest, **named)
+        return found + (hidden - hidden.detach())
+
+    return cut
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(("change", "taken"), [(rounding_less, True), (cutting_the_gradient, False)])
+def test_on_a_real_model_in_bf16_other_rounding_is_taken_and_a_wrong_gradient_is_not(
+    smollm2: Path, monkeypatch: pytest.MonkeyPatch, change: Any, taken: bool
+) -> None:
+    """In bf16 some gradients are mostly rounding; which they are must not decide whether compiling pays."""
+    model = AutoModelForCausalLM.from_pretrained(smollm2, dtype=torch.float32)
+    other_layers(monkeypatch, change)
+    objective = Objective(model, torch.bfloat16, 1024, "tree", compile=True)
+    assert objective.compiled is taken, objective.notes
+    if not taken:
+        (note,) = objective.notes
+        assert "tensors have other norms" in note

@@ -20,16 +20,18 @@ Packing = Literal["auto", "tree", "rows"]
 _PROBE = (Sample((1, 2, 3, 4), (False, True, True, True)), Sample((1, 2, 5, 3), (False, True, True, True)))
 
 
-def _branches(count: int) -> list[Sample]:
-    """Up to 100 samples that make a tree of 8 to 9 nodes each."""
+def _branches(count: int, first: int) -> list[Sample]:
+    """Up to 100 samples of the ids from `first` on, that make a tree of 8 to 9 nodes each."""
     return [
-        Sample((1, 2 + number // 10, 2 + number % 10, *range(2, 10)), (False,) * 3 + (True,) * 8)
+        Sample((first, first + 1 + number // 10, first + 1 + number % 10, *range(first, first + 8)), _TRAINED)
         for number in range(count)
     ]
 
 
-_SIZES = tuple(_branches(count) for count in (2, 20, 35))
-"""What a compiler is tried on: fewer than 128 nodes, than 256, than 384. A first size is compiled as it is, and
+_TRAINED = (False,) * 3 + (True,) * 8
+_IDS = 11
+_SIZES = (2, 20, 35)
+"""Samples that a compiler is tried on: fewer than 128 nodes, than 256, than 384. A first size is compiled as it is, and
 another makes sizes symbols: what fails at that should fail here, not in the middle of a run."""
 
 
@@ -207,16 +209,20 @@ class Objective:
 
     def _try(self, flex: bool, compiled: bool, recompute: bool) -> bool:
         """Go this way if losses and gradients of the probes stay what they were; else keep the reason."""
-        before = self._probe_gradients()
+        losses, norms = self._probe_gradients()
         name = " and ".join(["flex attention"] * flex + ["compiled layers"] * compiled)
         try:
             layers.arrange(self._model, recompute, compiled)
             self.flex, self.compiled = flex, compiled
-            found = self._probe_gradients()
-            tolerance = 1e-4 if self._dtype is torch.float32 else 2e-2
-            if all(math.isclose(a, b, rel_tol=tolerance) for a, b in zip(before, found, strict=True)):
-                return True
-            reason = f"losses and gradient norms {found} instead of {before}"
+            losses_now, norms_now = self._probe_gradients()
+            close, near = (1e-4, 1e-3) if self._dtype is torch.float32 else (2e-2, 0.1)
+            off = sum(not math.isclose(x, y, rel_tol=near) for x, y in zip(norms, norms_now, strict=True))
+            if all(math.isclose(x, y, rel_tol=close) for x, y in zip(losses, losses_now, strict=True)):
+                if off <= len(norms) // 4:
+                    return True
+                reason = f"the gradients of {off} of {len(norms)} tensors have other norms"
+            else:
+                reason = f"losses {losses_now} instead of {losses}"
         except Exception as error:  # compilers fail in many ways, and the slower way is always there
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         self._model.zero_grad(set_to_none=True)
@@ -225,19 +231,25 @@ class Objective:
         self.notes.append(f"no {name}: {reason}")
         return False
 
-    def _probe_gradients(self) -> list[float]:
-        """Loss and gradient norm of each probe."""
-        found = []
-        for samples in _SIZES:
+    def _probe_gradients(self) -> tuple[list[float], list[float]]:
+        """Loss of each probe, and the norm of each tensor's gradient.
+
+        Of ordinary ids: those of special tokens, often never trained, made a norm in bf16 wrong by a factor of two to
+        four on both ways. And tensor by tensor: the few near the embedding that rounding still throws far off would
+        decide over all of them together.
+        """
+        first = max(0, (self._model.config.get_text_config().vocab_size - _IDS) // 2)
+        losses, norms = [], []
+        for count in _SIZES:
             loss = 0.0
-            for layout in self.layouts(samples):
+            for layout in self.layouts(_branches(count, first)):
                 part = self.loss(layout)
                 part.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
                 loss += part.item()
-            gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
-            found += [loss, torch.nn.utils.get_total_norm(gradients).item()]
+            losses.append(loss)
+            norms += [p.grad.norm().item() for p in self._model.parameters() if p.grad is not None]
             self._model.zero_grad(set_to_none=True)
-        return found
+        return losses, norms
 
     def _choose(self, packing: Packing) -> Literal["tree", "rows"]:
         if packing == "rows":
