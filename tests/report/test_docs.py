@@ -25,6 +25,26 @@ def test_each_table_is_what_the_command_above_it_prints() -> None:
     assert not re.findall(r"<!-- output -->\s*<!-- end -->", page)
 
 
+def test_each_interval_in_the_prose_of_the_results_stands_in_a_table_with_its_value() -> None:
+    """But for its sign, which a sentence may turn; a paragraph with a command of its own has its figures from there."""
+    number, page = r"[+-]?(\d+\.\d+)", (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    figure = re.compile(rf"{number}(?: points| %)?,? \[{number}, {number}\]")
+    tables = [line for line in page.splitlines() if line.startswith("|")]
+    prose = [line for line in page.splitlines() if not line.startswith("|")]
+    cells = {cell.strip() for line in tables for cell in line.split("|")}
+    shown = {(a, *sorted((b, c))) for cell in cells for a, b, c in figure.findall(cell)}
+    readme = re.findall(r"^.*results\.md\): four systems.*?\n\n", (ROOT / "README.md").read_text("utf-8"), re.M | re.S)
+    paragraphs = re.split(r"\n(?=\n|- |#)", "\n".join(prose)) + readme
+    told = [
+        (a, *sorted((b, c)), paragraph[:60])
+        for paragraph in paragraphs
+        if "`python benchmarks/" not in paragraph
+        for a, b, c in figure.findall(paragraph)
+    ]
+    assert len(told) > 25
+    assert [figures for figures in told if figures[:3] not in shown] == []
+
+
 def test_every_published_log_is_whole_and_they_stay_small() -> None:
     logs = sorted((ROOT / "docs" / "results").rglob("*.jsonl.gz"))
     assert len(logs) > 100
