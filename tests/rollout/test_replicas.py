@@ -25,7 +25,7 @@ from whale.domains.registry import load_domain
 from whale.errors import UsageError, WhaleError
 from whale.pair.answering import Unjudged
 from whale.rollout import devices, replicas
-from whale.rollout.devices import replica_devices
+from whale.rollout.devices import replica_devices, sharing_note
 from whale.rollout.engines import load_engine
 from whale.rollout.episodes import Sampling
 from whale.rollout.errors import VerifierFault
@@ -293,6 +293,17 @@ def test_replicas_beyond_the_gpus_are_dealt_over_them_again() -> None:
     assert replica_devices(5, "cuda") == ["3", "5", "3", "5", "3"]
     with pytest.raises(UsageError, match=r'engine.replicas = 2: give "cuda"'):
         replica_devices(2, "cuda:1")
+
+
+def test_replicas_that_share_a_gpu_without_mps_are_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    assert sharing_note(["", ""]) is None
+    assert sharing_note(["0", "1"]) is None
+    note = sharing_note(["0", "1", "0"])
+    assert note is not None
+    assert note.startswith("2 replicas share a GPU and take turns")
+    os.mkfifo(tmp_path / "control")
+    assert sharing_note(["0", "1", "0"]) is None
 
 
 @pytest.mark.usefixtures("two_gpus")

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -41,6 +42,18 @@ def replica_devices(replicas: int, device: str) -> list[str]:
     if ":" in device:
         raise UsageError(f'engine.device = "{device}" with engine.replicas = {replicas}: give "cuda"')
     return list(itertools.islice(itertools.cycle(visible_gpus()), replicas))
+
+
+def sharing_note(devices: Sequence[str]) -> str | None:
+    """What to tell of replicas on these devices, if some share a GPU and NVIDIA's MPS, which lets them, is not found.
+
+    It is found by the control pipe in its folder: `CUDA_MPS_PIPE_DIRECTORY`, /tmp/nvidia-mps by default.
+    """
+    most = max(devices.count(device) for device in devices) if all(devices) else 1
+    folder = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps")
+    if most == 1 or (folder / "control").exists():
+        return None
+    return f"{most} replicas share a GPU and take turns: no MPS is in {folder} (`nvidia-cuda-mps-control -d`)"
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:

@@ -26,7 +26,7 @@ import torch
 from whale.config import EngineConfig
 from whale.domains.base import Domain, Task
 from whale.errors import UsageError, WhaleError
-from whale.rollout.devices import replica_devices, resolve_device
+from whale.rollout.devices import replica_devices, resolve_device, sharing_note
 from whale.rollout.episodes import Sampling
 from whale.rollout.replica import SandboxedHarness
 from whale.rollout.replica_messages import THE_DOMAIN, DomainOrigin, Facts, Opening
@@ -67,7 +67,7 @@ class Replicas:
         self._is_vllm = settings.name == "vllm"
         self._processes: list[subprocess.Popen[bytes]] = []
         self._channels: list[Connection] = []
-        devices = replica_devices(settings.replicas, settings.device)
+        self._devices = devices = replica_devices(settings.replicas, settings.device)
         self._folder = tempfile.TemporaryDirectory(prefix="whale-replicas-")
         # Memory that has no name: none is left behind, and no limit of /dev/shm counts.
         self._weights = os.memfd_create("whale-weights")
@@ -121,7 +121,9 @@ class Replicas:
     @property
     def notes(self) -> list[str]:
         """What a user is told when they have started."""
-        return [f"replica {i}: {note}" for i, facts in enumerate(self._facts) for note in facts.notes]
+        shared = sharing_note(self._devices)
+        own = [f"replica {i}: {note}" for i, facts in enumerate(self._facts) for note in facts.notes]
+        return [shared, *own] if shared else own
 
     def encode(self, text: str) -> list[int]:
         """As `Replica.encode`."""
