@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 
 from whale.search.mutation.catalogue import CROSSOVERS, OPERATORS
@@ -20,6 +20,23 @@ TRIES = 6
 """Draws of one operator on one parent before another is asked."""
 Outside = Callable[[Mapping[str, bytes]], str | None]
 """Why a tree may not be proposed, or None (`Archive.outside`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Draw:
+    """What one candidate is drawn from."""
+
+    parents: Sequence[ArchiveEntry]
+    """Best first."""
+    material: Material
+    order: Sequence[str]
+    """Operators as they are asked."""
+    uses: Mapping[str, int]
+    """How often each was used, in the archive and in this call."""
+    known: set[str]
+    """Digests of the trees that are there already."""
+    rng: Random
+    outside: Outside
 
 
 class MutationProposer:
@@ -65,14 +82,12 @@ class MutationProposer:
         """At most `count` candidates, none of which is in the archive; fewer if no more were found."""
         parents = ranked(archive.entries)
         material = material_of(archive, *self._limits)
-        outside = archive.outside
         known = {digest(entry.files) for entry in archive.entries}
         uses = Counter(name for entry in archive.entries for name in entry.axis.split(SEPARATOR))
         proposals: list[Proposal] = []
         for index in range(count if parents else 0):
             rng = _rng(seed, cycle, iteration, index)
-            order = self.order(uses, seed)
-            proposal = self._one(parents, material, order, uses, known, rng, outside)
+            proposal = self._one(_Draw(parents, material, self.order(uses, seed), uses, known, rng, archive.outside))
             if proposal is None:
                 break
             proposals.append(proposal)
@@ -95,72 +110,44 @@ class MutationProposer:
             key=lambda name: (uses.get(name, 0), tried[self._operators[name].family], rounds[name]),
         )
 
-    def _one(
-        self,
-        parents: Sequence[ArchiveEntry],
-        material: Material,
-        order: Sequence[str],
-        uses: Mapping[str, int],
-        known: set[str],
-        rng: Random,
-        outside: Outside,
-    ) -> Proposal | None:
-        for name in order:
-            for entry in draws(parents, rng):
-                made = self._apply(name, entry, parents, material, known, rng, outside)
+    def _one(self, draw: _Draw) -> Proposal | None:
+        for name in draw.order:
+            for entry in draws(draw.parents, draw.rng):
+                made = self._apply(draw, name, entry)
                 if made is not None:
-                    return self._pair(made, parents, order, uses, material, known, rng, outside)
+                    return self._pair(draw, made)
         return None
 
-    def _apply(
-        self,
-        name: str,
-        entry: ArchiveEntry,
-        parents: Sequence[ArchiveEntry],
-        material: Material,
-        known: set[str],
-        rng: Random,
-        outside: Outside,
-    ) -> Proposal | None:
+    def _apply(self, draw: _Draw, name: str, entry: ArchiveEntry) -> Proposal | None:
         operator = self._operators[name]
         if isinstance(operator, Operator):
-            change = mutate(operator, entry.files, material, known, rng, outside)
+            change = mutate(operator, entry.files, draw.material, draw.known, draw.rng, draw.outside)
             return None if change is None else _proposal(operator, change, (entry.candidate,))
-        for other in draws([p for p in parents if p.candidate != entry.candidate], rng):
-            change = combine(operator, entry.files, other.files, known, rng, outside)
+        for other in draws([p for p in draw.parents if p.candidate != entry.candidate], draw.rng):
+            change = combine(operator, entry.files, other.files, draw.known, draw.rng, draw.outside)
             if change is not None:
                 return _proposal(operator, change, (entry.candidate, other.candidate))
         return None
 
-    def _pair(
-        self,
-        made: Proposal,
-        parents: Sequence[ArchiveEntry],
-        order: Sequence[str],
-        uses: Mapping[str, int],
-        material: Material,
-        known: set[str],
-        rng: Random,
-        outside: Outside,
-    ) -> Proposal:
+    def _pair(self, draw: _Draw, made: Proposal) -> Proposal:
         """The proposal with a second operator on top, if one is drawn and applies."""
-        if len(made.parents) > 1 or rng.random() >= self._pair_probability:
+        if len(made.parents) > 1 or draw.rng.random() >= self._pair_probability:
             return made
         family = self._operators[made.axis].family
         # What the parent's rollouts show is the best there is to know of its child.
-        parent = next((digest(entry.files) for entry in parents if entry.candidate == made.parents[0]), "")
-        seen = material
-        if parent in material.evidence:
-            seen = replace(material, evidence={digest(made.files): material.evidence[parent]})
-        for name in order:
+        parent = next((digest(entry.files) for entry in draw.parents if entry.candidate == made.parents[0]), "")
+        seen = draw.material
+        if parent in seen.evidence:
+            seen = replace(seen, evidence={digest(made.files): seen.evidence[parent]})
+        for name in draw.order:
             operator = self._operators[name]
             # No operator has a second go while another waits for its first.
-            if uses.get(name, 0) > uses.get(made.axis, 0):
+            if draw.uses.get(name, 0) > draw.uses.get(made.axis, 0):
                 break
             # Two changes of one kind would blur which of them did it.
             if isinstance(operator, Crossover) or operator.family == family:
                 continue
-            change = mutate(operator, made.files, seen, known, rng, outside)
+            change = mutate(operator, made.files, seen, draw.known, draw.rng, draw.outside)
             if change is not None:
                 return Proposal(
                     title=f"{made.title}; {change.summary}"[:200],
