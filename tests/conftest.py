@@ -2,9 +2,14 @@
 
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.runs import toy_config, toy_model, whale, whale_here
+
+# No test asserts a time, of Hypothesis' examples neither: a busy machine draws and runs them slowly.
+hypothesis.settings.register_profile("whale", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("whale")
 
 __all__ = ["toy_config", "toy_model", "whale", "whale_here"]
 
