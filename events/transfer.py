@@ -5,7 +5,9 @@ can check the chain, and an import gives a log with the same hashes.
 """
 
 import gzip
+import lzma
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -14,7 +16,9 @@ import msgspec
 
 from whale.events.log import CorruptLog, InvalidEvent, LogError, Row
 
-Binary = IO[bytes] | gzip.GzipFile
+Binary = IO[bytes] | gzip.GzipFile | lzma.LZMAFile
+EXPORTS = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".parquet")
+"""What names an exported log."""
 
 _ROWS_A_GROUP = 10_000
 
@@ -91,7 +95,7 @@ def read_parquet(file: Binary) -> Iterator[Row]:
 
 
 def read_file(path: Path) -> Iterator[Row]:
-    """The rows of an exported file, by its name: .jsonl, .jsonl.gz or .parquet.
+    """The rows of an exported file, by its name, which ends as one of `EXPORTS`.
 
     Raises:
         LogError: the file cannot be read, or its name says nothing.
@@ -108,14 +112,30 @@ def read_file(path: Path) -> Iterator[Row]:
             elif name.endswith(".jsonl.gz"):
                 with gzip.GzipFile(fileobj=file) as unpacked:
                     yield from read_jsonl(unpacked)
+            elif name.endswith(".jsonl.xz"):
+                with lzma.LZMAFile(file) as unpacked_xz:
+                    yield from read_jsonl(unpacked_xz)
             else:
-                raise LogError(f"{path}: an exported log is named .jsonl, .jsonl.gz or .parquet")
-    except (EOFError, gzip.BadGzipFile) as error:
+                raise LogError(f"{path}: an exported log is named {', '.join(EXPORTS[:-1])} or {EXPORTS[-1]}")
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError) as error:
         raise CorruptLog(None, f"{path} is cut off or damaged: {error}") from error
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {error.strerror or error}") from error
     except InvalidEvent as error:
         raise InvalidEvent(f"{path}: {error}") from error
+
+
+@contextmanager
+def packed(file: IO[bytes], name: str) -> Iterator[Binary]:
+    """What to write into for a file of this name: .gz and .xz are packed, to the same bytes each time."""
+    if name.endswith(".gz"):
+        with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as unpacked:
+            yield unpacked
+    elif name.endswith(".xz"):
+        with lzma.LZMAFile(file, "wb", preset=6 | lzma.PRESET_EXTREME) as unpacked_xz:
+            yield unpacked_xz
+    else:
+        yield file
 
 
 def _pyarrow() -> tuple[Any, Any]:

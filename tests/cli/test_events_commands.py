@@ -32,7 +32,7 @@ def test_an_imported_run_reads_as_the_one_that_was_exported(demo: RunFolder, wha
         assert log.verify() == stored_run().head()
 
 
-@pytest.mark.parametrize("name", ["log.jsonl", "log.jsonl.gz", "log.parquet"])
+@pytest.mark.parametrize("name", ["log.jsonl", "log.jsonl.gz", "log.jsonl.xz", "log.parquet"])
 def test_export_and_import_again_give_the_same_log(
     demo: RunFolder, whale_here: WhaleProcess, tmp_path: Path, name: str
 ) -> None:
@@ -50,13 +50,16 @@ def test_an_export_to_stdout_is_json_lines(demo: RunFolder, whale: WhaleProcess)
     assert [json.loads(line)["position"] for line in lines] == list(range(1, 128))
 
 
+@pytest.mark.parametrize("packing", ["gz", "xz"])
 def test_packing_the_same_log_twice_gives_the_same_bytes(
-    demo: RunFolder, whale_here: WhaleProcess, tmp_path: Path
+    demo: RunFolder, whale_here: WhaleProcess, tmp_path: Path, packing: str
 ) -> None:
     """So that a published log does not change in Git for nothing."""
-    for name in ("a.jsonl.gz", "b.jsonl.gz"):
+    names = [f"{name}.jsonl.{packing}" for name in "ab"]
+    for name in names:
         whale_here("events", "export", "demo", "-o", name)
-    assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
+    first, second = ((tmp_path / name).read_bytes() for name in names)
+    assert first == second
 
 
 def test_views_are_rebuilt_into_the_run_or_elsewhere(demo: RunFolder, whale_here: WhaleProcess, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import lzma
 from pathlib import Path
 
 import pyarrow.parquet
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from whale.events import CorruptLog, InvalidEvent, LogError, MemoryLog, NewEvent, SqliteLog
-from whale.events.transfer import read_file, read_jsonl, read_parquet, write_jsonl, write_parquet
+from whale.events.transfer import EXPORTS, packed, read_file, read_jsonl, read_parquet, write_jsonl, write_parquet
 from whale.events.types import PauseRequested, RunStarted
 
 TEXT = "\"'\\\x00\x1b[31m\u2028é𝕏\U0010ffff\ufffe\r\n"
@@ -56,11 +57,13 @@ def test_the_table_is_plain_parquet(tmp_path: Path) -> None:
     assert table["position"].to_pylist() == [1, 2]
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".parquet"])
+@pytest.mark.parametrize("suffix", EXPORTS)
 def test_a_file_is_read_by_its_name(tmp_path: Path, suffix: str) -> None:
-    log, path, content = sample([TEXT, "b"]), tmp_path / f"log{suffix}", io.BytesIO()
-    (write_parquet if suffix == ".parquet" else write_jsonl)(log.rows(), content)
-    path.write_bytes(gzip.compress(content.getvalue()) if suffix.endswith(".gz") else content.getvalue())
+    log, path = sample([TEXT, "b"]), tmp_path / f"log{suffix}"
+    with path.open("wb") as file, packed(file, path.name) as target:
+        (write_parquet if suffix == ".parquet" else write_jsonl)(log.rows(), target)
+    begins = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ"}.get(path.suffix, b"")
+    assert path.read_bytes().startswith(begins)
     with SqliteLog(tmp_path / "events.db") as copy:
         assert copy.restore(read_file(path)) == log.head() == copy.verify()
 
@@ -74,6 +77,8 @@ def test_a_file_is_read_by_its_name(tmp_path: Path, suffix: str) -> None:
         ("log.parquet", b"PAR1 nothing", InvalidEvent, "not an exported log"),
         ("log.jsonl.gz", b"no gzip", CorruptLog, "damaged"),
         ("log.jsonl.gz", gzip.compress(b"{}\n", mtime=0)[:-12], CorruptLog, "cut off"),
+        ("log.jsonl.xz", b"no xz", CorruptLog, "damaged"),
+        ("log.jsonl.xz", lzma.compress(b"{}\n")[:-40], CorruptLog, "cut off"),
     ],
 )
 def test_a_file_that_is_no_export_says_what_is_wrong(

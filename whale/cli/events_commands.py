@@ -1,7 +1,6 @@
 """`whale events`: list, verify, export and import a log, and rebuild its read models."""
 
 import contextlib
-import gzip
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -81,7 +80,9 @@ def verify(run: str, json: bool) -> None:
 
 
 def _is_export(name: str) -> bool:
-    return name.endswith((".jsonl", ".jsonl.gz", ".parquet")) and Path(name).is_file()
+    from whale.events.transfer import EXPORTS
+
+    return name.endswith(EXPORTS) and Path(name).is_file()
 
 
 def _read_export(path: Path) -> tuple[Head, State]:
@@ -130,7 +131,7 @@ def _compare_with_git(folder: RunFolder, log: EventLog) -> int:
 
 def export(run: str, format_: str, output: Path | None, at: int | None) -> None:
     """Write a run's log, checked, as JSON lines or Parquet."""
-    from whale.events.transfer import Binary, write_jsonl, write_parquet
+    from whale.events.transfer import Binary, packed, write_jsonl, write_parquet
 
     if format_ not in ("jsonl", "parquet"):
         raise UsageError(f"--format {format_}: give jsonl or parquet")
@@ -149,12 +150,8 @@ def export(run: str, format_: str, output: Path | None, at: int | None) -> None:
             return
         temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
         try:
-            with temporary.open("wb") as file:
-                if output.name.endswith(".gz"):
-                    with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
-                        count = write(rows, packed)
-                else:
-                    count = write(rows, file)
+            with temporary.open("wb") as file, packed(file, output.name) as target:
+                count = write(rows, target)
             temporary.replace(output)
         except OSError as error:
             raise WhaleError(f"{output}: cannot be written: {error.strerror or error}") from error

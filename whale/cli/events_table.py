@@ -39,7 +39,7 @@ def events_export(
     run: Run,
     format_: Annotated[str, typer.Option("--format", help="jsonl or parquet.")] = "jsonl",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file; default: stdout. A name in .gz is packed.")
+        Path | None, typer.Option("--output", "-o", help="The file; default: stdout. A name in .gz or .xz is packed.")
     ] = None,
     at: Annotated[int | None, typer.Option("--at", metavar="N", help="Up to event N only.")] = None,
 ) -> None:
@@ -51,7 +51,7 @@ def events_export(
 
 @commands.command("import")
 def events_import(
-    file: Annotated[Path, typer.Argument(help="An exported log: .jsonl, .jsonl.gz or .parquet.")],
+    file: Annotated[Path, typer.Argument(help="An exported log: .jsonl, .jsonl.gz, .jsonl.xz or .parquet.")],
     name: Annotated[str | None, typer.Option("--name", "-n", help="The run's name; default: the log's.")] = None,
     set_: Sets = None,
 ) -> None:

@@ -7,10 +7,8 @@ from pathlib import Path
 from whale.alternation.run_folder import RunFolder, runs_folder
 from whale.errors import CorruptLogError, UsageError, WhaleError
 from whale.events import CorruptLog, EventLog, LogError, MemoryLog, UnknownEvent
-from whale.events.transfer import read_file
+from whale.events.transfer import EXPORTS, read_file
 from whale.report.compare.records import RunRecord, read_record
-
-EXPORTS = (".jsonl", ".jsonl.gz", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
