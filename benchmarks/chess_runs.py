@@ -1,11 +1,11 @@
-"""Which test puzzles the trained pairs of the published chess runs pass, beside the rule "first in the list".
+"""Which held-out puzzles the selected pairs of the published chess runs pass, beside the rule "first in the list".
 
 python benchmarks/chess_runs.py [--results docs/results]
 """
 
 import argparse
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from whale.domains.chess.domain import ChessDomain, ChessOptions
@@ -17,11 +17,13 @@ from whale.report.compare.success import outcomes
 
 FOLDERS = ("systems", "explanations")
 RULE = "first in the list"
+SPLITS = ("test", "validation")
+UNTRAINED = "systems/harness-only"
 
 
-def passed(run: RunRecord) -> frozenset[str]:
-    """The puzzles that its selected pair passed on the test."""
-    return frozenset(outcome.task for outcome in outcomes(run, "test") if outcome.reward)
+def passed(run: RunRecord, split: str) -> frozenset[str]:
+    """The puzzles that its selected pair passed."""
+    return frozenset(outcome.task for outcome in outcomes(run, split) if outcome.reward)
 
 
 def main() -> None:
@@ -33,17 +35,24 @@ def main() -> None:
         arm = re.sub(r"^chess-(.*)-s\d+\..*$", rf"{path.parent.name}/\1", path.name)
         arms[arm] += find([str(path)]).records
     domain = ChessDomain(ChessOptions())
-    puzzles = {task.id: domain.puzzle(task) for task in domain.splits()["test"]}
-    print("| runs | seeds | test puzzles passed, by seed | those of the rule | runs that pass exactly those |")
+    print("| runs | split | puzzles passed, by seed | those of the rule | runs that pass exactly those |")
     print("|---|---|---|---|---|")
+    exact, trained = Counter[str](), 0
     for arm, runs in arms.items():
-        tasks = {outcome.task for outcome in outcomes(runs[0], "test")}
-        by_rule = frozenset(name for name in tasks if rule_score(RULES[RULE], puzzles[name]) == 1)
-        found = [passed(run) for run in runs]
-        all_, ruled = (
-            ", ".join(map(str, counts)) for counts in (map(len, found), (len(one & by_rule) for one in found))
-        )
-        print(f"| {arm} | {len(runs)} | {all_} | {ruled} of {len(by_rule)} | {sum(one == by_rule for one in found)} |")
+        trained += len(runs) * (arm != UNTRAINED)
+        for split in SPLITS:
+            puzzles = {task.id: domain.puzzle(task) for task in domain.splits()[split]}
+            tasks = {outcome.task for outcome in outcomes(runs[0], split)}
+            by_rule = frozenset(name for name in tasks if rule_score(RULES[RULE], puzzles[name]) == 1)
+            found = [passed(run, split) for run in runs]
+            every, ruled = (
+                ", ".join(map(str, counts)) for counts in (map(len, found), (len(one & by_rule) for one in found))
+            )
+            same = sum(one == by_rule for one in found)
+            exact[split] += same * (arm != UNTRAINED)
+            print(f"| {arm} | {split} | {every} | {ruled} of {len(by_rule)} | {same} |")
+    told = " and ".join(f"{exact[split]} on {split}" for split in SPLITS)
+    print(f"\n- of the {trained} runs that train, those that pass exactly what the rule passes: {told}")
 
 
 if __name__ == "__main__":

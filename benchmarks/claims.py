@@ -5,7 +5,8 @@
 Each row is a paired difference in success on the test (same seeds, tasks and sampling seeds) with its 95 % interval
 over seeds and tasks, and the bootstrap's. A sign is only called where both leave zero out: with three seeds whose
 spread is small by luck, the first alone is too narrow too often (`python benchmarks/report_intervals.py --paired`).
-The second table has the same differences by the first runs of the same seeds, by older code.
+Most of it was run before, by older code: the second table has what was run twice, newest minus before, and the third
+the same differences as the first by those earlier runs, where there are any.
 """
 
 import argparse
@@ -16,6 +17,9 @@ from functools import cache
 from itertools import combinations
 from pathlib import Path
 
+from whale.events import MemoryLog
+from whale.events.transfer import read_file
+from whale.events.types import HarnessValidated
 from whale.report.compare.intervals import Estimate, paired_bootstrap, paired_estimate
 from whale.report.compare.records import RunRecord
 from whale.report.compare.sources import find
@@ -44,12 +48,26 @@ ARMS: Mapping[str, tuple[str, ...]] = {
     "GRPO": ("methods/{}-grpo-s?.",),
 }  # fmt: skip
 """Which logs are the seeds of what; {} is the domain."""
-FIRST: Mapping[str, tuple[str, ...]] = {
+BEFORE: Mapping[str, tuple[str, ...]] = {
     TRAINING: ("embedded/{}-weight-only-?.",),
     SEARCH: ("embedded/{}-harness-only-?.",),
     WHALE: ("embedded/{}-fixed-?.",),
-    FST: ("embedded/{}-fst-?.",),
+    FST: ("superseded/systems/{}-fst-s?.",),
+    **{f"WHALE ({e[0]}.{e[1]}, {i})": (f"superseded/schedules/{{}}-whale-{e}-{i}-s?.",)
+       for e, i in (("02", 2), ("06", 2), ("06", 6), ("12", 12))},
+    "Adaptive": ("superseded/schedules/{}-adaptive-s?.",),
+    "stagewise": ("superseded/schedules/{}-stagewise-s?.",),
+    "training alone at 1e-4": ("superseded/explanations/{}-weight-only-lr-s?.",),
+    "WHALE at 1e-4": ("superseded/explanations/{}-whale-lr-s?.",),
+    "WHALE with confirm": ("superseded/explanations/{}-whale-confirm-s?.",),
+    "GRPO": ("superseded/methods/{}-grpo-s?.",),
+}  # fmt: skip
+"""Earlier runs of the same seeds, by older code. Of (0.2, 6) none came to its test."""
+OTHERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    WHALE: {WHALE: ("superseded/explanations/{}-whale-s?.",)},
+    FST: {FST: ("embedded/{}-fst-?.",)},
 }
+"""What was run a third time: of these the second table has both."""
 Pair = tuple[str, str, str]
 """Domain, what, and what it is compared with."""
 
@@ -70,15 +88,11 @@ def searchqa(*pairs: tuple[str, str]) -> tuple[Pair, ...]:
     return tuple(("searchqa", *pair) for pair in pairs)
 
 
-GRID = (
+QUESTIONS = (
     Question("Is WHALE above training alone?", on(WHALE, TRAINING)),
     Question("Above search alone?", on(WHALE, SEARCH)),
     Question("Above FST: does the restriction to prompts cost?", on(WHALE, FST)),
     Question("FST against training alone", on(FST, TRAINING)),
-    Question("Which side is ahead alone? Search minus training", on(SEARCH, TRAINING)),
-)
-QUESTIONS = (
-    *GRID[:-1],
     Question(
         "Which side is ahead alone? Search minus training",
         (*on("search alone, seeds 1 to 5", "training alone, seeds 1 to 5", ALL[:2]), *on(SEARCH, TRAINING, ALL[2:])),
@@ -123,37 +137,42 @@ class Results:
         self._folder = folder
         self._arms = arms
 
+    def paths(self, domain: str, arm: str) -> list[Path]:
+        """Its logs."""
+        patterns = self._arms.get(arm, ())
+        return [path for pattern in patterns for path in sorted(self._folder.glob(f"{pattern.format(domain)}*"))]
+
     def of(self, domain: str, arm: str) -> dict[int, RunRecord]:
         """Its runs by seed."""
-        paths = [
-            path for pattern in self._arms[arm] for path in sorted(self._folder.glob(f"{pattern.format(domain)}*"))
-        ]
-        return {record.seed: record for record in map(_read, paths)}
+        return {record.seed: record for record in map(_read, self.paths(domain, arm))}
 
     def difference(self, pair: Pair) -> Row:
-        """Raises SystemExit where the two have nothing in common: a table with a hole would pass for a whole one."""
+        """Of two arms."""
         domain, what, against = pair
-        ours, theirs = self.of(domain, what), self.of(domain, against)
-        tested = split_of([*ours.values()]) == split_of([*theirs.values()]) == "test"
-        split = "test" if tested else "validation"
-        seeds = sorted(
-            seed for seed in ours.keys() & theirs.keys() if ours[seed].chosen(split) and theirs[seed].chosen(split)
-        )
-        sides = [(outcomes(theirs[seed], split), outcomes(ours[seed], split)) for seed in seeds]
-        found, drawn = paired_estimate(sides), paired_bootstrap(sides)
-        if found is None or drawn is None:
-            raise SystemExit(f"{domain}: {what} and {against} have no seeds and tasks in common")
-        mark = "" if tested else " §"
-        mark += " ‡" if any(_code(ours[seed]) != _code(theirs[seed]) for seed in seeds) else ""
-        mark += " ¶" if self._arms is FIRST and FST in pair else ""
-        mark += " †" if not all(_code(run[seed]) for run in (ours, theirs) for seed in seeds) else ""
-        says = "cannot tell"
-        if min(found.low, drawn.low) > 0 or max(found.high, drawn.high) < 0:
-            says = "above" if found.value > 0 else "below"
-        if found.seeds == 1:
-            says = "one seed"
-        cells = f"{domain} | {what} - {against}{mark} | {_points(found)} | {_bounds(drawn)} | {found.seeds} | {says}"
-        return Row(cells, says, found.low > 0 or found.high < 0)
+        return difference(domain, self.of(domain, what), self.of(domain, against), f"{what} - {against}")
+
+
+def difference(domain: str, ours: Mapping[int, RunRecord], theirs: Mapping[int, RunRecord], name: str) -> Row:
+    """A row. Raises SystemExit where the two have nothing in common: a table with a hole would pass for a whole one."""
+    tested = split_of([*ours.values()]) == split_of([*theirs.values()]) == "test"
+    split = "test" if tested else "validation"
+    seeds = sorted(
+        seed for seed in ours.keys() & theirs.keys() if ours[seed].chosen(split) and theirs[seed].chosen(split)
+    )
+    sides = [(outcomes(theirs[seed], split), outcomes(ours[seed], split)) for seed in seeds]
+    found, drawn = paired_estimate(sides), paired_bootstrap(sides)
+    if found is None or drawn is None:
+        raise SystemExit(f"{domain}, {name}: no seeds and tasks in common")
+    mark = "" if tested else " §"
+    mark += " ‡" if any(_code(ours[seed]) != _code(theirs[seed]) for seed in seeds) else ""
+    mark += " †" if not all(_code(run[seed]) for run in (ours, theirs) for seed in seeds) else ""
+    says = "cannot tell"
+    if min(found.low, drawn.low) > 0 or max(found.high, drawn.high) < 0:
+        says = "above" if found.value > 0 else "below"
+    if found.seeds == 1:
+        says = "one seed"
+    cells = f"{domain} | {name}{mark} | {_points(found)} | {_bounds(drawn)} | {found.seeds} | {says}"
+    return Row(cells, says, found.low > 0 or found.high < 0)
 
 
 @cache
@@ -174,35 +193,81 @@ def _bounds(found: Estimate) -> str:
     return f"[{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
 
 
-def tell(questions: Sequence[Question], results: Results) -> list[tuple[Pair, Row]]:
+def tell(rows: Sequence[tuple[str, Row]]) -> None:
     """Print a table."""
     print("| question | domain | difference | points | bootstrap | seeds | these runs say |")
     print("|---|---|---|---|---|---|---|")
-    told = []
-    for question in questions:
-        asked = question.asked
-        for pair in question.pairs:
-            row = results.difference(pair)
-            print(f"| {asked} | {row.cells} |")
-            told.append((pair, row))
-            asked = ""
-    return told
+    last = ""
+    for asked, row in rows:
+        print(f"| {'' if asked == last else asked} | {row.cells} |")
+        last = asked
+    print()
+    marks = {mark for _, row in rows for mark in re.findall("[§‡†¶]", row.cells)}
+    if "§" in marks:
+        print("- § on validation: runs behind it did not come to their test")
+    if "‡" in marks:
+        print("- ‡ the two sides were run by different code")
+    if "†" in marks:
+        print("- † by older code, which logs did not name yet, perhaps two codes; all without a mark are of one code")
+
+
+def asked_of(results: Results) -> list[tuple[str, Pair, Row]]:
+    return [(q.asked, pair, results.difference(pair)) for q in QUESTIONS for pair in q.pairs]
+
+
+def repeated(folder: Path) -> list[tuple[str, Row]]:
+    """Newest minus before, for all that was run more than once."""
+    newest, rows = Results(folder, ARMS), []
+    for arm in BEFORE:
+        for again in (BEFORE, OTHERS.get(arm, {})):
+            earlier = Results(folder, again)
+            rows += [
+                (arm, difference(domain, newest.of(domain, arm), earlier.of(domain, arm), "newest - before"))
+                for domain in ALL
+                if earlier.paths(domain, arm)
+            ]
+    return rows
+
+
+def before(folder: Path) -> list[tuple[str, Row]]:
+    """The questions by the earlier runs; what was run once stays as it is, if the other side was run twice."""
+    newest, earlier = Results(folder, ARMS), Results(folder, BEFORE)
+    one_code = {"training alone, seeds 1 to 5": TRAINING, "search alone, seeds 1 to 5": SEARCH}
+    rows = []
+    for question in QUESTIONS:
+        for domain, *pair in question.pairs:
+            what, against = (one_code.get(arm, arm) for arm in pair)
+            first, second = earlier.of(domain, what), earlier.of(domain, against)
+            if first or second:
+                ours, theirs = first or newest.of(domain, what), second or newest.of(domain, against)
+                rows.append((question.asked, difference(domain, ours, theirs, f"{what} - {against}")))
+    return rows
+
+
+def refused(folder: Path) -> str:
+    """How many candidates of earlier FST runs were refused for leaving their space, of how many, and over all runs."""
+    counts = []
+    for again in (BEFORE, OTHERS[FST]):
+        results = Results(folder, again)
+        for path in (path for domain in ALL for path in results.paths(domain, FST)):
+            log = MemoryLog()
+            log.restore(read_file(path))
+            verdicts = [
+                e.event for e in log.read() if isinstance(e.event, HarnessValidated) and e.event.candidate != "h0"
+            ]
+            counts.append((sum("this search may" in verdict.reason for verdict in verdicts), len(verdicts)))
+    few, many = min(count for count, _ in counts), max(count for count, _ in counts)
+    return f"{few} to {many} of {max(total for _, total in counts)} candidates, in {len(counts)} runs"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=Path(__file__).parents[1] / "docs" / "results")
     folder: Path = parser.parse_args().results
-    told = tell(QUESTIONS, Results(folder, ARMS))
-    marks = {mark for _, row in told for mark in re.findall("[§‡†]", row.cells)}
-    print()
-    if "§" in marks:
-        print("- § on validation: runs behind it did not come to their test")
-    if "‡" in marks:
-        print("- ‡ FST ran by the others' code with one commit more, since which `mutation` stays inside its space")
-    if "†" in marks:
-        print("- † by older code, which logs did not name yet, perhaps two codes; all without a mark are of one code")
-    both = [(pair, row) for pair, row in told if not any("search alone" in name for name in pair)]
+    told = asked_of(Results(folder, ARMS))
+    tell([(asked, row) for asked, _, row in told])
+    print("- in this table ‡ is FST's alone: the others' code with one commit more: `mutation` stays in its space")
+    both = [(pair, row) for _, pair, row in told if not any("search alone" in name for name in pair)]
     called = [pair for pair, row in both if row.says in ("above", "below")]
     excluded = sum(row.excluded for _, row in both)
     print(
@@ -210,9 +275,12 @@ def main() -> None:
         f"{len(called)} are called, {sum('WHALE (0.2, 6)' in pair for pair in called)} of them with (0.2, 6); the "
         f"first interval alone leaves zero out in {excluded}, where {len(both) / 20:.1f} would without any difference"
     )
-    print("\nThe first runs of the same seeds, by older code:\n")
-    tell(GRID, Results(folder, FIRST))
-    print("\n- ¶ FST was hardly searched: of 24 candidates a run 20 to 23 were refused unscored")
+    print("\nWhat was run more than once, newest minus before:\n")
+    tell(repeated(folder))
+    print("\nThe same questions by the earlier runs:\n")
+    earlier = before(folder)
+    tell(earlier)
+    print(f"- FST was hardly searched then: {refused(folder)}, were refused unscored for leaving the space")
 
 
 if __name__ == "__main__":

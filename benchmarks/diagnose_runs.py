@@ -50,7 +50,7 @@ def shown(gain: float, low: float, high: float) -> str:
 
 def find(results: Path, domain: str, side: str, seed: int) -> Path:
     """The run of this seed; of the grid, where it is there as well."""
-    name = f"{domain}-{side}-s{seed}.jsonl.gz"
+    name = f"{domain}-{side}-s{seed}.jsonl.xz"
     return next(path for folder in ("systems", "sides") if (path := results / folder / name).exists())
 
 

@@ -50,14 +50,14 @@ def main() -> None:
     results: Path = parser.parse_args().results
     print("| search alone, SearchQA, seed | batches of rollouts | the same in both |\n|---|---|---|")
     for seed in range(6, 11):
-        first = batches(results / f"search/searchqa-search-{seed}.jsonl.gz")
-        again = batches(results / f"acceptance/searchqa-archive-best-s{seed}.jsonl.gz")
+        first = batches(results / f"search/searchqa-search-{seed}.jsonl.xz")
+        again = batches(results / f"acceptance/searchqa-archive-best-s{seed}.jsonl.xz")
         print(f"| {seed} | {len(first)} | {sum(a == b for a, b in zip(first, again, strict=True))} |")
     print("\n| training, SearchQA, seed | steps until the losses differ, of 18 | after "
           f"{CYCLES} cycles, validation, % | the same once more |\n|---|---|---|---|")  # fmt: skip
     for seed in (1, 2, 3):
         paths = [
-            results / f"{name}-s{seed}.jsonl.gz"
+            results / f"{name}-s{seed}.jsonl.xz"
             for name in ("systems/searchqa-weight-only", "schedules/searchqa-stagewise")
         ]
         one, other = (losses(path) for path in paths)
