@@ -229,19 +229,40 @@ def repeated(folder: Path) -> list[tuple[str, Row]]:
     return rows
 
 
-def before(folder: Path) -> list[tuple[str, Row]]:
+def before(folder: Path) -> list[tuple[str, Pair, Row]]:
     """The questions by the earlier runs; what was run once stays as it is, if the other side was run twice."""
     newest, earlier = Results(folder, ARMS), Results(folder, BEFORE)
-    one_code = {"training alone, seeds 1 to 5": TRAINING, "search alone, seeds 1 to 5": SEARCH}
     rows = []
     for question in QUESTIONS:
-        for domain, *pair in question.pairs:
-            what, against = (one_code.get(arm, arm) for arm in pair)
+        for pair in question.pairs:
+            domain, what, against = of_three_seeds(pair)
             first, second = earlier.of(domain, what), earlier.of(domain, against)
             if first or second:
                 ours, theirs = first or newest.of(domain, what), second or newest.of(domain, against)
-                rows.append((question.asked, difference(domain, ours, theirs, f"{what} - {against}")))
+                row = difference(domain, ours, theirs, f"{what} - {against}")
+                rows.append((question.asked, (domain, what, against), row))
     return rows
+
+
+def of_three_seeds(pair: Pair) -> Pair:
+    """The pair by arms that were run twice: seeds 4 and 5 of a side alone were run once."""
+    domain, what, against = (re.sub(", seeds 1 to 5$", "", part) for part in pair)
+    return domain, what, against
+
+
+def agreement(newest: Sequence[tuple[str, Pair, Row]], earlier: Sequence[tuple[str, Pair, Row]]) -> str:
+    """Which differences both tables call, and how many one of them alone."""
+    signs = [
+        {of_three_seeds(pair): row.says for _, pair, row in table if row.says in ("above", "below")}
+        for table in (newest, earlier)
+    ]
+    there = {pair for _, pair, _ in earlier}
+    both = [pair for pair, says in signs[0].items() if signs[1].get(pair) == says]
+    alone = sum(pair in there and pair not in both for pair in signs[0]), sum(pair not in both for pair in signs[1])
+    named = "; ".join(f"{domain}, {what} {signs[0][domain, what, against]} {against}" for domain, what, against in both)
+    return (
+        f"called by both tables: {named}. By the newest runs alone: {alone[0]}; by the earlier ones alone: {alone[1]}"
+    )
 
 
 def refused(folder: Path) -> str:
@@ -279,7 +300,8 @@ def main() -> None:
     tell(repeated(folder))
     print("\nThe same questions by the earlier runs:\n")
     earlier = before(folder)
-    tell(earlier)
+    tell([(asked, row) for asked, _, row in earlier])
+    print(f"- {agreement(told, earlier)}")
     print(f"- FST was hardly searched then: {refused(folder)}, were refused unscored for leaving the space")
 
 

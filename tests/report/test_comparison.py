@@ -357,7 +357,7 @@ def test_a_system_has_the_papers_name(config: dict[str, object], name: str) -> N
 
 def test_the_published_logs_give_the_success_that_each_of_them_recorded() -> None:
     found = find([str(LOGS)])
-    assert len(found.records) == len(list(LOGS.glob("*.jsonl.gz"))) > 18
+    assert len(found.records) == len(list(LOGS.glob("*.jsonl.xz"))) > 18
     grouped = group(found.records)
     figures = [f for f in TABLES["runs"](grouped).figures if f.quantity == "success"]
     recorded: dict[tuple[str, int, str], float] = {}
