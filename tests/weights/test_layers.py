@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention import flex_attention as torchs
 from torch.nn.attention.flex_attention import create_mask
-from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tests.weights.conftest import VOCABULARY, rollouts, tiny_llama
@@ -220,4 +227,51 @@ def test_on_a_real_model_in_bf16_other_rounding_is_taken_and_a_wrong_gradient_is
     assert objective.compiled is taken, objective.notes
     if not taken:
         (note,) = objective.notes
-        assert "tensors have other norms" in note
+        assert note.startswith("no compiled layers: the gradient of model.")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("factor", [0.0, -1.0, 1.5, float("nan")])
+@pytest.mark.parametrize("wrong", ["v_proj", "layers.1.mlp.down_proj", "embed_tokens"])
+def test_no_tensors_gradient_may_be_wrong(
+    monkeypatch: pytest.MonkeyPatch, wrong: str, factor: float, dtype: torch.dtype
+) -> None:
+    """Also in one tensor alone, and in the largest of the probes alone, whose shape is the one that training meets."""
+    for sizes in (0, 2):
+        model = tiny_llama()
+        plain = layers.arrange
+
+        def arrange(
+            of: PreTrainedModel, recompute: bool, compiled: bool, sizes: int = sizes, plain: Any = plain
+        ) -> None:
+            plain(of, recompute, False)
+            for name, parameter in of.named_parameters() if compiled else ():
+                if wrong in name:
+                    parameter.register_hook(scale(sizes))
+
+        def scale(after: int) -> Callable[[torch.Tensor], torch.Tensor]:
+            seen = 0
+
+            def hook(gradient: torch.Tensor) -> torch.Tensor:
+                nonlocal seen
+                seen += 1
+                return gradient * factor if seen > after else gradient
+
+            return hook
+
+        monkeypatch.setattr(layers, "arrange", arrange)
+        objective = Objective(model, dtype, 1024, "tree", compile=True)
+        monkeypatch.undo()
+        assert not objective.compiled, sizes
+        (note,) = objective.notes
+        assert "gradient" in note
+
+
+def test_a_vocabulary_too_small_to_try_compiling_on_is_a_note() -> None:
+    config = LlamaConfig(
+        vocab_size=8, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1,
+    )  # fmt: skip
+    objective = Objective(LlamaForCausalLM(config), torch.float32, 64, "tree", compile=True)  # type: ignore[no-untyped-call]  # transformers'
+    assert not objective.compiled
+    assert objective.notes == ["no compiled layers: a vocabulary of less than 11 ids is not tried"]
