@@ -275,15 +275,27 @@ def test_a_summary_of_another_format_is_refused(store: CheckpointStore, trained:
         trained.load(store.open("one"))
 
 
-def test_a_steps_copy_stays_on_a_gpu_only_where_activations_still_fit_beside_it(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("weights", "optimizer", "needs"),
+    [
+        (1_000, 0, 1_000 + 3_000 + state.ROOM),  # a first step: the moments are still to come, like the gradient
+        (1_000, 2_000, 3_000 + 1_000 + state.ROOM),
+        (4 << 30, 8 << 30, (12 << 30) + (4 << 30) + (14 << 30)),
+    ],
+)
+def test_a_steps_copy_stays_on_a_gpu_only_where_the_step_still_fits_beside_it(
+    monkeypatch: pytest.MonkeyPatch, weights: int, optimizer: int, needs: int
 ) -> None:
-    gpu, size = torch.device("cuda", 0), 1_000
-    for free, stays in ((size + state.ROOM, True), (size + state.ROOM - 1, False)):
+    gpu = torch.device("cuda", 0)
+    for free, stays in ((needs, True), (needs - 1, False)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 2 * free))
-        assert state.has_room(gpu, size) is stays
-    assert not state.has_room(torch.device("cpu"), 0)
-    weights = {"a": torch.ones(3)}
-    (copy,) = state.copied(weights)
+        assert state.has_room(gpu, weights, optimizer) is stays
+    assert not state.has_room(torch.device("cpu"), 0, 0)
+
+
+def test_a_steps_copy_is_a_copy() -> None:
+    weights, moments = {"a": torch.ones(3)}, {"a/exp_avg": torch.ones(2)}
+    copies = state.copied(weights, moments)
     weights["a"].zero_()
-    assert copy["a"].tolist() == [1, 1, 1]
+    moments["a/exp_avg"].zero_()
+    assert [tensor.tolist() for copy in copies for tensor in copy.values()] == [[1, 1, 1], [1, 1]]

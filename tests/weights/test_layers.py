@@ -247,7 +247,7 @@ def test_no_tensors_gradient_may_be_wrong(
             plain(of, recompute, False)
             for name, parameter in of.named_parameters() if compiled else ():
                 if wrong in name:
-                    parameter.register_hook(scale(sizes))
+                    parameter.register_hook(scale(sizes))  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
         def scale(after: int) -> Callable[[torch.Tensor], torch.Tensor]:
             seen = 0

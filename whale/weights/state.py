@@ -17,8 +17,9 @@ WEIGHTS = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 SUMMARY = "trainer.json"
 FORMAT = 1
-ROOM = 8 << 30
-"""Bytes that a copy leaves free on a GPU, for a step's activations."""
+CPU = torch.device("cpu")
+ROOM, ROOM_EACH = 8 << 30, 3.5
+"""Bytes that a copy leaves free on a GPU for a step's activations: at least, and for a byte of θ (22 GiB at 1.7B)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,22 +136,27 @@ class TrainerState:
                 raise WhaleError(f"{folder / OPTIMIZER} is of another model: {name} has shape {tuple(tensor.shape)}")
 
 
-def copied(*groups: Mapping[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
-    """Copies of tensors of one device: on a GPU that keeps `ROOM` free beside them there, else in the CPU's memory.
+def copied(weights: Mapping[str, torch.Tensor], optimizer: Mapping[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+    """Copies of both: on a GPU that has room for the step beside them there, else in the CPU's memory.
 
     Through the CPU all of it crosses the bus at each step, and what is freed stays with the process in pieces.
     """
-    tensors = [tensor for group in groups for tensor in group.values()]
-    device = next((tensor.device for tensor in tensors if tensor.device.type == "cuda"), torch.device("cpu"))
-    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    if not has_room(device, size):
-        device = torch.device("cpu")
-    return [{name: tensor.to(device, copy=True) for name, tensor in group.items()} for group in groups]
+    groups = (weights, optimizer)
+    device = next((t.device for group in groups for t in group.values() if t.device.type == "cuda"), CPU)
+    if not has_room(device, *(sum(t.numel() * t.element_size() for t in group.values()) for group in groups)):
+        device = CPU
+    try:
+        return [{name: tensor.to(device, copy=True) for name, tensor in group.items()} for group in groups]
+    except torch.OutOfMemoryError:  # what is free may be in pieces
+        return [{name: tensor.to(CPU, copy=True) for name, tensor in group.items()} for group in groups]
 
 
-def has_room(device: torch.device, size: int) -> bool:
-    """Whether a GPU has this many bytes free beside `ROOM`."""
-    return device.type == "cuda" and torch.cuda.mem_get_info(device)[0] >= size + ROOM
+def has_room(device: torch.device, weights: int, optimizer: int) -> bool:
+    """Whether a GPU has room for a copy of so many bytes, and for the step: gradients, first moments, activations."""
+    coming = weights + max(0, 2 * weights - optimizer)
+    activations = max(ROOM, ROOM_EACH * weights)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
+    return bool(free) and free >= weights + optimizer + coming + activations
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
