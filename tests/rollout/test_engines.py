@@ -25,6 +25,14 @@ def test_settings_of_the_other_engine_are_refused() -> None:
         require_engine(EngineConfig(device="cuda:99"))
 
 
+def test_an_engine_of_several_processes_is_refused_and_replicas_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
+        require_engine(EngineConfig(name="vllm", options={name: 1}))
+        with pytest.raises(UsageError, match=f"{name} = 2: .*set engine.replicas"):
+            require_engine(EngineConfig(name="vllm", options={name: 2}))
+
+
 def test_the_default_is_the_engine_that_needs_nothing_more(tiny_model: Path) -> None:
     engine = load_engine(EngineConfig(device="cpu", dtype="float32", threads=1), tiny_model, "base")
     assert (engine.name, engine.weights_version, engine.deterministic) == ("transformers", "base", True)

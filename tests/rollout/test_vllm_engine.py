@@ -1,7 +1,10 @@
 """The vllm engine on a tiny model: it says what the transformers engine says, and takes new weights whole."""
 
 import math
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -273,6 +276,48 @@ def test_an_unknown_option_is_a_usage_error(wide_model: Path, engine: "VllmEngin
 
     with pytest.raises(UsageError, match=r"engine\.options: vLLM .* takes no such option.*wheels"):
         VllmEngine(wide_model, options={"wheels": 4})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"max_model_len": 100_000}, "engine.options: .*max_model_len .100000. is greater than"),
+        ({"max_num_seqs": 0}, "engine.options: .*max_num_seqs Input should be greater than"),
+    ],
+)
+def test_options_that_vllm_cannot_take_are_one_line_with_their_fault(
+    wide_model: Path, engine: "VllmEngine", options: dict[str, Any], says: str
+) -> None:
+    from whale.rollout.vllm_engine import VllmEngine
+
+    with pytest.raises(UsageError, match=says) as raised:
+        VllmEngine(wide_model, device="cpu", dtype="float32", threads=1, kv_bytes=64 << 20, options=options)
+    assert "\n" not in str(raised.value)
+
+
+FROM_HERE = """
+import sys
+from whale.rollout.types import GenerateRequest
+from whale.rollout.vllm_engine import VllmEngine
+if __name__ == "__main__":
+    made = VllmEngine(sys.argv[1], device="cpu", dtype="float32", threads=1, kv_bytes=int(sys.argv[2]),
+                      options={"max_num_batched_tokens": 64})
+    print(len(made.session().generate([GenerateRequest((3,) * 100, 3, 0.0, n) for n in range(2)])), "done")
+"""
+
+
+@pytest.mark.parametrize(
+    ("kv_bytes", "says"), [(64 << 20, "2 done"), (1_000_000, "raise engine.kv_gb, or lower max_model_len")]
+)
+def test_a_step_of_few_tokens_has_no_more_rows_and_a_cache_too_small_says_what_to_raise(
+    wide_model: Path, engine: "VllmEngine", tmp_path: Path, kv_bytes: int, says: str
+) -> None:
+    """In a process of its own: vLLM's second engine would end the first one's groups with its own."""
+    (tmp_path / "made.py").write_text(FROM_HERE)
+    command = [sys.executable, str(tmp_path / "made.py"), str(wide_model), str(kv_bytes)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert says in done.stdout + done.stderr
 
 
 def test_vllm_leaves_torch_as_it_was(engine: "VllmEngine") -> None:

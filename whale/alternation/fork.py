@@ -166,7 +166,7 @@ def _of_one_batch(recorded: Recorded, after: Recorded | None) -> bool:
 
 def _obstacle(origin: RunFolder, state: State, boundary: bool) -> str:
     if state.acceptance_serial < 0:
-        return "the initial harness is not accepted yet"
+        return "the initial harness is not accepted yet; a new run loses nothing"
     if boundary and state.phase is not None:
         return f"the {state.phase} phase of cycle {state.cycle} was planned with the old config"
     if boundary and state.acceptance_pending:

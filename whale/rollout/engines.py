@@ -12,6 +12,9 @@ from whale.rollout.chat import ChatCodec
 from whale.rollout.devices import replica_devices, resolve_device
 from whale.rollout.types import Engine
 
+_PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+"""Of vLLM's options those that need more processes than one; it would wait for them without a word."""
+
 
 class ChatEngine(Engine, Protocol):
     """An engine with its model's codec."""
@@ -42,6 +45,12 @@ def require_engine(settings: EngineConfig) -> None:
         from whale.rollout.vllm_library import require_vllm
 
         require_vllm()
+        for name in _PARALLEL:
+            if settings.options.get(name, 1) != 1:
+                raise UsageError(
+                    f"engine.options: {name} = {settings.options[name]}: an engine is one process on one device; "
+                    "for several GPUs set engine.replicas"
+                )
     elif settings.kv_gb or settings.options:
         raise UsageError(f'engine.kv_gb and engine.options are of engine.name = "vllm"; {settings.name} knows neither')
     if settings.name == "vllm-server":

@@ -27,7 +27,7 @@ from whale.rollout.types import GenerateRequest, Generation
 from whale.rollout.vllm_library import Ask, InProcess
 
 _ROWS, _MOST_ROWS = 256, 4096
-"""Rows of a step: vLLM's own default on most devices, and what its room for a step's tokens allows on all."""
+"""Rows of a step: at least, and as many as vLLM's room for a step's tokens allows on all devices."""
 
 
 class VllmEngine:
@@ -75,7 +75,7 @@ class VllmEngine:
             device=self.device,
             kv_bytes=self.memory.kv_bytes,
             memory_share=self.memory.share,
-            options={"max_num_seqs": min(max(at_once, _ROWS), _MOST_ROWS), **(options or {})},
+            options={"max_num_seqs": _rows(at_once, options or {}), **(options or {})},
         )
         self.context_length = self._library.context_length
         self.chat = ChatCodec(*tokenizer_of(path))
@@ -224,6 +224,12 @@ class VllmSession:
             self._library.abort(self._out)
             self._out.clear()
             self._closed = True
+
+
+def _rows(at_once: int, options: Mapping[str, Any]) -> int:
+    """Rows of a step for a micro-batch of this size; no more than a step's tokens, if the options say these."""
+    tokens = options.get("max_num_batched_tokens")
+    return min(max(at_once, _ROWS), _MOST_ROWS, tokens if isinstance(tokens, int) else _MOST_ROWS)
 
 
 def model_shape(path: Path) -> torch.nn.Module:

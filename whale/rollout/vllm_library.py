@@ -151,7 +151,7 @@ class InProcess:
             "enforce_eager": device.type == "cpu",  # compiling took minutes there at each start
             **options,
         }
-        with _starting(model, self.version), _torch_as_it_was():
+        with _starting(model, self.version, options), _torch_as_it_was():
             self._import()
             try:
                 engine_arguments = self._engine_args(**arguments)
@@ -326,7 +326,7 @@ def _torch_as_it_was() -> Iterator[None]:
 
 
 @contextmanager
-def _starting(model: Path, version: str) -> Iterator[None]:
+def _starting(model: Path, version: str, options: Mapping[str, Any]) -> Iterator[None]:
     """Tell in one line why vLLM did not start."""
     try:
         yield
@@ -334,6 +334,13 @@ def _starting(model: Path, version: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = _line(error)
+        if "which is larger than the available KV cache" in reason:
+            raise WhaleError(
+                "the key-value cache holds not one sequence of the model's context: raise engine.kv_gb, "
+                f"or lower max_model_len in engine.options (vLLM {version}: {reason.split('. ')[0]})"
+            ) from error
+        if type(error).__name__ == "ValidationError" and options:  # pydantic's
+            raise UsageError(f"engine.options: vLLM {version} cannot take them: {reason}") from error
         if isinstance(error, torch.OutOfMemoryError) or "memory" in reason.lower():
             raise WhaleError(
                 f"vLLM {version} does not find the memory that it needs: {reason}; lower engine.kv_gb, or free some"
@@ -344,5 +351,8 @@ def _starting(model: Path, version: str) -> Iterator[None]:
 
 
 def _line(error: BaseException) -> str:
+    if type(error).__name__ == "ValidationError":  # its first line only counts the faults
+        faults: Any = error
+        return "; ".join(f"{'.'.join(map(str, f['loc']))} {f['msg']}".strip() for f in faults.errors())[:400]
     lines = str(error).strip().splitlines()
     return lines[0][:400] if lines else type(error).__name__
