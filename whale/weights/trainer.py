@@ -220,7 +220,7 @@ class Trainer:
         return self._state.weights()
 
     def weights_digest(self) -> str:
-        """Return the digest of θ (`digest.weights_digest`), computed once for each; writes through `.data` go unseen."""
+        """Return the digest of θ (`digest.weights_digest`), computed once a θ; a write through `.data` goes unseen."""
         tensors = self.state_dict()
         changes = [tensor._version for tensor in tensors.values()]
         if self._weights_digest is None or self._weights_digest[1] != changes:
