@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from whale.alternation import acceptance_step, evaluation, search_step, store_facts, task_step
 from whale.alternation import decide as d
 from whale.alternation.compute import Compute
@@ -19,6 +21,7 @@ from whale.alternation.control import answer
 from whale.alternation.hooks import Hooks
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
+from whale.alternation.spent import phase_spent
 from whale.alternation.state import State, reduce
 from whale.alternation.units import MicroBatch
 from whale.config import Config, HooksConfig
@@ -96,11 +99,13 @@ class Runner:
         return self.append_all([NewEvent(event=event, key=key, meta=meta)])[0]
 
     def append_all(self, events: list[NewEvent]) -> list[Recorded]:
-        """Record facts that belong together, all or none.
+        """Record facts that belong together, all or none, and in the first one's meta where the time went until then.
 
         Raises:
             ConflictError: another process wrote to this run.
         """
+        spent = {part: round(seconds, 3) for part, seconds in self.compute.watch.lap().items()}
+        events = [replace(events[0], meta={**events[0].meta, "spent": spent}), *events[1:]]
         try:
             recorded = self.log.append("run", events, expected_version=self.log.version("run"))
         except VersionConflict as error:
@@ -217,6 +222,8 @@ class Runner:
         match command.event:
             case ev.PhaseStarted(cycle=cycle, phase=phase):
                 self.reporter.note(f"cycle {cycle}: {phase} phase")
+            case ev.PhaseEnded(cycle=cycle, phase=phase):
+                self.reporter.note(f"cycle {cycle}: {phase} phase took {phase_spent(self.log, cycle, phase)}")
             case ev.HarnessReverted(candidate=candidate):
                 self.reporter.note(f"reverted to {candidate}")
             case ev.HarnessChosen(candidate=candidate):
@@ -225,7 +232,12 @@ class Runner:
                 self.reporter.note(f"{kind}: {outcome_} - {detail}")
 
     def _do_Wait(self, command: d.Wait) -> None:
+        self._wait()
+
+    def _wait(self) -> None:
+        """For a human: time that counts as spent on nothing."""
         self.stopping.wait(PAUSE_POLL)
+        self.compute.watch.lap()
 
     def _do_Handle(self, command: d.Handle) -> None:
         request = self.state.requests[command.request]
@@ -379,7 +391,7 @@ class Runner:
                 f"{command.candidate} waits for a reviewer: `whale diff {name} accepted {command.candidate}`, then "
                 f"`whale approve {name} {command.candidate}` or with --decline"
             )
-        self.stopping.wait(PAUSE_POLL)
+        self._wait()
 
     def _do_ProposeTasks(self, command: d.ProposeTasks) -> None:
         task_step.propose(self, command.cycle)
