@@ -40,6 +40,9 @@ PAUSE_POLL = 0.5
 LOOSE_OBJECTS = 5_000
 """Loose objects in the harness store at which it is packed, after an acceptance."""
 
+SHOWN_REASON = 200
+"""Characters of a harness's error in a line."""
+
 _CALLS_AWAY = (ev.PauseRequested, ev.StopRequested)
 """Requests for which a proposer's session is left; others wait for its end."""
 
@@ -78,6 +81,10 @@ class Runner:
         self.interrupted = threading.Event()
         self._files: dict[str, Mapping[str, bytes]] = {}
         self._open_unit = ""
+        self._tokens = 0
+        """Sampled by this process for the open unit."""
+        self._failing: tuple[int, str | None] | None = None
+        """The phase of which it was told that all episodes of a micro-batch failed alike."""
         self._asked: int | None = None
 
     # --- the log ---
@@ -301,16 +308,27 @@ class Runner:
     def _do_RunBatch(self, command: d.RunBatch) -> None:
         batch, unit = command.batch, command.unit
         if self._open_unit != unit.key:
-            self._open_unit = unit.key
+            self._open_unit, self._tokens = unit.key, 0
             done = sum(len(b.episodes) for b in unit.batches[: command.done])
             self.reporter.begin(unit.key, unit.rollouts, done)
-        self.record_batch(batch.key, batch)
+        trajectories = self.record_batch(batch.key, batch)
+        self._tokens += sum(trajectory.generated for trajectory in trajectories)
         done = sum(len(b.episodes) for b in unit.batches[: command.done + 1])
         outcomes = [o for b in self.state.batches.values() for o in b.outcomes]
         passed = sum(o.reward for o in outcomes)
-        self.reporter.advance(done, f"reward {passed / max(1, len(outcomes)):.3f}")
+        self.reporter.advance(done, f"reward {passed / max(1, len(outcomes)):.3f}", self._tokens)
+        self._tell_if_all_failed(batch.key, trajectories)
         if done == unit.rollouts:
             self.reporter.end()
+
+    def _tell_if_all_failed(self, key: str, trajectories: list[Trajectory]) -> None:
+        """One line a phase; a smoke run, which is one episode, tells its own."""
+        first, phase = trajectories[0], (self.state.cycle, self.state.phase)
+        if first.status == "ok" or {t.status for t in trajectories} != {first.status} or self._failing == phase:
+            return
+        self._failing = phase
+        n, reason = len(trajectories), first.reason.strip().partition("\n")[0][:SHOWN_REASON]
+        self.reporter.note(f"{key}: {n} of {n} episodes ended as {first.status}: {reason}")
 
     def record_batch(self, key: str, batch: MicroBatch) -> list[Trajectory]:
         """Sample a micro-batch; its artifact is on disk before its event."""
