@@ -46,12 +46,21 @@ def test_a_bar_counts_rollouts_and_tokens_and_other_things_alone() -> None:
     assert re.fullmatch(r"[\d.]+/s", events["rate"])
 
 
+ALIKE = [
+    ("000", "evaluate", "3 of 3"),
+    ("001", "weight", "3 of 3"),
+    ("001", "harness", "3 of 3"),
+    ("000", "evaluate", "2 of 2"),  # the test, after the last phase
+]
+
+
+@pytest.mark.parametrize("micro_batch, told", [(3, ALIKE), (1, [])])
 def test_episodes_that_all_fail_alike_are_told_once_a_phase_with_the_reason_of_the_first(
-    whale_here: WhaleProcess, toy_config: Path, tmp_path: Path
+    micro_batch: int, told: list[tuple[str, str, str]], whale_here: WhaleProcess, toy_config: Path, tmp_path: Path
 ) -> None:
     harness = shutil.copytree(HARNESS, tmp_path / "h0")
     (harness / "prompts" / "system.md").write_text("far too long " * 400, encoding="utf-8")
-    settings = (f"domain_options.harness_folder={harness}", "schedule.cycles=1", "search.noise_floor=false")
+    settings = (f"domain_options.harness_folder={harness}", f"engine.micro_batch={micro_batch}", "schedule.cycles=1")
     changed = [word for setting in settings for word in ("--set", setting)]
     lines = whale_here("run", str(toy_config), "--name", "long", *changed).stderr
     found = re.findall(
@@ -59,10 +68,5 @@ def test_episodes_that_all_fail_alike_are_told_once_a_phase_with_the_reason_of_t
         r"a prompt of \d{4,} tokens and 6 to sample exceed the context of 1024\n",
         lines,
     )
-    assert found == [
-        ("000", "evaluate", "3 of 3"),
-        ("001", "weight", "3 of 3"),
-        ("001", "harness", "3 of 3"),
-        ("000", "evaluate", "2 of 2"),
-    ], "the last is the test after the last phase"
+    assert found == told
     assert lines.count("episodes ended as overlong") == len(found)

@@ -322,12 +322,13 @@ class Runner:
             self.reporter.end()
 
     def _tell_if_all_failed(self, key: str, trajectories: list[Trajectory]) -> None:
-        """One line a phase; a smoke run, which is one episode, tells its own."""
-        first, phase = trajectories[0], (self.state.cycle, self.state.phase)
-        if first.status == "ok" or {t.status for t in trajectories} != {first.status} or self._failing == phase:
+        """One line a phase. A single episode says little; a smoke run, which is one, tells its own failure."""
+        first, n, phase = trajectories[0], len(trajectories), (self.state.cycle, self.state.phase)
+        alike = first.status != "ok" and all(trajectory.status == first.status for trajectory in trajectories)
+        if not alike or n == 1 or self._failing == phase:
             return
         self._failing = phase
-        n, reason = len(trajectories), first.reason.strip().partition("\n")[0][:SHOWN_REASON]
+        reason = first.reason.strip().partition("\n")[0][:SHOWN_REASON]
         self.reporter.note(f"{key}: {n} of {n} episodes ended as {first.status}: {reason}")
 
     def record_batch(self, key: str, batch: MicroBatch) -> list[Trajectory]:

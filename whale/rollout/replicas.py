@@ -63,8 +63,9 @@ class Replicas:
         """Start `settings.replicas` processes and wait until each has its engine (minutes).
 
         `origin` is what `domain` was made from: each replica makes its own. A trainer has `ranks` ranks, on the first
-        devices. `watch` is told the mean over all replicas of where their time goes: what one waits for another is
-        in no part. Raises UsageError for a device that is not there, WhaleError if a replica does not come up.
+        devices. `watch` is told the mean over all replicas of where their time goes: what one waits for another
+        stays with the part that is open. Raises UsageError for a device that is not there, WhaleError if a replica
+        does not come up.
         """
         if not hasattr(os, "memfd_create"):
             raise UsageError(f"engine.replicas = {settings.replicas} needs Linux: set it to 1")
@@ -181,7 +182,7 @@ class Replicas:
                 work[replica] = (harness, given, own, domain, sampling)
         answers = self._ask("sample", work)
         for _, spent in answers:
-            self.watch.share({part: seconds / self._count for part, seconds in spent.items() if part != "other"})
+            self.watch.share({part: seconds / self._count for part, seconds in spent.items()})
         return [trajectory for trajectories, _ in answers for trajectory in trajectories]
 
     def close(self) -> None:
