@@ -9,6 +9,7 @@ from whale.rollout.chat import ChatError, EncodedPrompt, ReplyRecord
 from whale.rollout.episodes import Limits, Sampling, run_micro_batch
 from whale.rollout.sandbox.host import HarnessWorker
 from whale.rollout.types import Completion, EpisodeSpec, GenerateRequest, Generation, Trajectory
+from whale.stopwatch import Stopwatch
 
 END = 0
 """The stop token; every other id is a byte plus one."""
@@ -185,6 +186,7 @@ def rollouts(
     private: Mapping[str, Any] | None = None,
     sampling: Sampling = SAMPLING,
     domain: Domain | None = None,
+    watch: Stopwatch | None = None,
 ) -> list[Trajectory]:
     """Run one episode for each task's public fields; the seed is its position."""
     tasks = {f"t{i}": Task(f"t{i}", public, private or {}) for i, public in enumerate(publics)}
@@ -199,4 +201,5 @@ def rollouts(
         sampling,
         worker.limits,
         worker,
+        watch=watch,
     )

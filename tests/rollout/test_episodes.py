@@ -29,6 +29,7 @@ from whale.rollout.sandbox.host import HarnessWorker
 from whale.rollout.sandbox.probe import best_tier
 from whale.rollout.sandbox.tiers import Tier
 from whale.rollout.types import GenerateRequest
+from whale.stopwatch import Stopwatch
 
 USER = "[{'role': 'user', 'content': task['question']}]"
 ASK_ONCE = f"return await model.chat({USER})"
@@ -84,6 +85,14 @@ def test_a_rollout_keeps_every_token_and_splices_an_earlier_reply(tier: Tier) ->
     assert [request["kind"] for request in trajectory.replies] == ["chat", "tool", "chat"]
     assert trajectory.completion is not None
     assert trajectory.completion.sampled == "Paris</answer>"
+
+
+def test_a_stopwatch_is_told_what_the_engine_the_harness_and_the_verdicts_took(tier: Tier) -> None:
+    watch = Stopwatch()
+    run(tier, SEARCH, QUESTION, QUESTION, watch=watch)
+    spent = watch.lap()
+    assert spent.keys() == {"generate", "harness", "verify", "other"}
+    assert min(spent.values()) > 0
 
 
 def test_equal_specs_give_equal_trajectories_in_another_worker_too(tier: Tier) -> None:

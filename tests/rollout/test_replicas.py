@@ -98,6 +98,22 @@ def test_each_replica_gives_to_the_bit_what_one_engine_gives_for_its_share(
     assert sampled(two, harness, 7) == sampled(two, harness, 7)
 
 
+def test_a_micro_batchs_time_is_the_replicas_mean_and_one_that_has_no_share_counts(
+    two: Replicas, one: Replica, harness: SandboxedHarness
+) -> None:
+    two.watch.lap()
+    sampled(two, harness, 7)
+    both = two.watch.lap()
+    sampled(two, harness, 1)
+    alone = two.watch.lap()
+    one.watch.lap()
+    sampled(one, harness, 1)
+    for spent in (both, alone, one.watch.lap()):
+        assert spent.keys() == {"generate", "harness", "verify", "other"}
+        assert min(spent.values()) > 0
+    assert alone["other"] > alone["generate"] + alone["harness"] + alone["verify"], "one of the two waited all along"
+
+
 def test_greedy_rollouts_are_those_of_one_engine_in_the_order_of_their_specs(
     two: Replicas, one: Replica, harness: SandboxedHarness
 ) -> None:

@@ -31,6 +31,7 @@ from whale.rollout.replicas import Replicas
 from whale.rollout.sandbox.probe import best_tier
 from whale.rollout.sandbox.tiers import Tier
 from whale.rollout.types import EpisodeSpec, Trajectory
+from whale.stopwatch import Stopwatch
 from whale.weights.checkpoints import CheckpointStore
 from whale.weights.digest import weights_digest
 from whale.weights.method import WeightMethod, method_of
@@ -59,6 +60,7 @@ class Compute:
         self.folder = folder
         self.domain = domain
         self.reporter = reporter
+        self.watch = Stopwatch()
         self.checkpoints = CheckpointStore(folder.checkpoints)
         self.model_path = run_model(folder, config)
         self.method: WeightMethod = method_of(config.weights)
@@ -188,6 +190,11 @@ class Compute:
         engine = self._engine
         if engine.weights_version == weights:
             return engine
+        with self.watch.part("sync"):
+            self._sync(state, engine, weights)
+        return engine
+
+    def _sync(self, state: State, engine: AnyReplica, weights: str) -> None:
         trainer = self._trainer
         given: Mapping[str, Any]
         if trainer is not None and trainer.weights_digest() == weights:
@@ -198,13 +205,12 @@ class Compute:
             trainer, given = None, self._recorded_weights(state, weights)
         engine.update_weights(given, weights)
         self._check_sync(engine, trainer, given)
-        return engine
 
     def _load_engine(self, state: State) -> AnyReplica:
         settings = self.config.engine
         if settings.replicas == 1:
             self.reporter.note(f"loading {self.config.model}")
-            return Replica(load_engine(settings, self.model_path, state.model))
+            return Replica(load_engine(settings, self.model_path, state.model), watch=self.watch)
         self.reporter.note(f"loading {self.config.model} in {settings.replicas} replicas")
         origin = DomainOrigin(
             self.config.domain,
@@ -213,7 +219,8 @@ class Compute:
             isinstance(self.domain, JudgedApart),
             self.domain.fingerprint(),
         )
-        return Replicas(settings, self.model_path, state.model, self.domain, origin, self.config.weights.ranks)
+        ranks = self.config.weights.ranks
+        return Replicas(settings, self.model_path, state.model, self.domain, origin, ranks, self.watch)
 
     def _check_sync(self, engine: AnyReplica, trainer: AnyTrainer | None, given: Mapping[str, Any]) -> None:
         """Stop the run unless the engine, each of its replicas, says what the weights say that it was given."""
@@ -282,7 +289,8 @@ class Compute:
         trainer = self._trainer
         if trainer is not None and trainer.weights_digest() == state.weights:
             return trainer
-        self._trainer = self._from_checkpoint(state)
+        with self.watch.part("train"):
+            self._trainer = self._from_checkpoint(state)
         if self._trainer.weights_digest() != state.weights:
             raise CorruptLogError(
                 f"{self.folder.path}: the weights after {state.checkpoint or 'the model'} "
@@ -298,7 +306,8 @@ class Compute:
         """
         if not state.untracked_steps:
             return None
-        self._trainer = self._from_checkpoint(state)
+        with self.watch.part("train"):
+            self._trainer = self._from_checkpoint(state)
         found, last = self._trainer.weights_digest(), state.untracked_steps[-1]
         if found == state.weights:
             return None
@@ -350,7 +359,7 @@ class Compute:
     def train(self, state: State, cycle: int, step: int) -> ev.StepTrained:
         """Train on the open step's recorded micro-batches."""
         artifacts = tuple(batch.artifact for batch in state.batches.values())
-        with out_of_memory.told(out_of_memory.TRAINING):
+        with out_of_memory.told(out_of_memory.TRAINING), self.watch.part("train"):
             trainer = self.ensure_trainer(state)
             return self.train_recorded(trainer, TrainedStep(cycle, step, artifacts, ""))
 

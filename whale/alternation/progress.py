@@ -10,8 +10,8 @@ class Reporter(Protocol):
         """A long step began, or goes on: `done` of `total` rollouts (or steps) are recorded."""
         ...
 
-    def advance(self, done: int, note: str = "") -> None:
-        """`done` of the step's total are recorded now."""
+    def advance(self, done: int, note: str = "", tokens: int | None = None) -> None:
+        """`done` of the step's total are recorded now; of rollouts: `tokens` were sampled since it began or went on."""
         ...
 
     def end(self) -> None:
@@ -29,7 +29,7 @@ class Silent:
     def begin(self, label: str, total: int, done: int = 0) -> None:
         """Ignore."""
 
-    def advance(self, done: int, note: str = "") -> None:
+    def advance(self, done: int, note: str = "", tokens: int | None = None) -> None:
         """Ignore."""
 
     def end(self) -> None:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from whale.alternation import acceptance_step, evaluation, search_step, store_facts, task_step
 from whale.alternation import decide as d
 from whale.alternation.compute import Compute
@@ -19,6 +21,7 @@ from whale.alternation.control import answer
 from whale.alternation.hooks import Hooks
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
+from whale.alternation.spent import phase_spent
 from whale.alternation.state import State, reduce
 from whale.alternation.units import MicroBatch
 from whale.config import Config, HooksConfig
@@ -36,6 +39,9 @@ PAUSE_POLL = 0.5
 """Seconds between looks at the log while paused."""
 LOOSE_OBJECTS = 5_000
 """Loose objects in the harness store at which it is packed, after an acceptance."""
+
+SHOWN_REASON = 200
+"""Characters of a harness's error in a line."""
 
 _CALLS_AWAY = (ev.PauseRequested, ev.StopRequested)
 """Requests for which a proposer's session is left; others wait for its end."""
@@ -75,6 +81,10 @@ class Runner:
         self.interrupted = threading.Event()
         self._files: dict[str, Mapping[str, bytes]] = {}
         self._open_unit = ""
+        self._tokens = 0
+        """Sampled by this process for the open unit."""
+        self._failing: tuple[int, str | None] | None = None
+        """The phase of which it was told that all episodes of a micro-batch failed alike."""
         self._asked: int | None = None
 
     # --- the log ---
@@ -96,11 +106,13 @@ class Runner:
         return self.append_all([NewEvent(event=event, key=key, meta=meta)])[0]
 
     def append_all(self, events: list[NewEvent]) -> list[Recorded]:
-        """Record facts that belong together, all or none.
+        """Record facts that belong together, all or none, and in the first one's meta where the time went until then.
 
         Raises:
             ConflictError: another process wrote to this run.
         """
+        spent = {part: round(seconds, 3) for part, seconds in self.compute.watch.lap().items()}
+        events = [replace(events[0], meta={**events[0].meta, "spent": spent}), *events[1:]]
         try:
             recorded = self.log.append("run", events, expected_version=self.log.version("run"))
         except VersionConflict as error:
@@ -217,6 +229,8 @@ class Runner:
         match command.event:
             case ev.PhaseStarted(cycle=cycle, phase=phase):
                 self.reporter.note(f"cycle {cycle}: {phase} phase")
+            case ev.PhaseEnded(cycle=cycle, phase=phase):
+                self.reporter.note(f"cycle {cycle}: {phase} phase took {phase_spent(self.log, cycle, phase)}")
             case ev.HarnessReverted(candidate=candidate):
                 self.reporter.note(f"reverted to {candidate}")
             case ev.HarnessChosen(candidate=candidate):
@@ -225,7 +239,12 @@ class Runner:
                 self.reporter.note(f"{kind}: {outcome_} - {detail}")
 
     def _do_Wait(self, command: d.Wait) -> None:
+        self._wait()
+
+    def _wait(self) -> None:
+        """For a human: time that counts as spent on nothing."""
         self.stopping.wait(PAUSE_POLL)
+        self.compute.watch.lap()
 
     def _do_Handle(self, command: d.Handle) -> None:
         request = self.state.requests[command.request]
@@ -289,16 +308,28 @@ class Runner:
     def _do_RunBatch(self, command: d.RunBatch) -> None:
         batch, unit = command.batch, command.unit
         if self._open_unit != unit.key:
-            self._open_unit = unit.key
+            self._open_unit, self._tokens = unit.key, 0
             done = sum(len(b.episodes) for b in unit.batches[: command.done])
             self.reporter.begin(unit.key, unit.rollouts, done)
-        self.record_batch(batch.key, batch)
+        trajectories = self.record_batch(batch.key, batch)
+        self._tokens += sum(trajectory.generated for trajectory in trajectories)
         done = sum(len(b.episodes) for b in unit.batches[: command.done + 1])
         outcomes = [o for b in self.state.batches.values() for o in b.outcomes]
         passed = sum(o.reward for o in outcomes)
-        self.reporter.advance(done, f"reward {passed / max(1, len(outcomes)):.3f}")
+        self.reporter.advance(done, f"reward {passed / max(1, len(outcomes)):.3f}", self._tokens)
+        self._tell_if_all_failed(batch.key, trajectories)
         if done == unit.rollouts:
             self.reporter.end()
+
+    def _tell_if_all_failed(self, key: str, trajectories: list[Trajectory]) -> None:
+        """One line a phase. A single episode says little; a smoke run, which is one, tells its own failure."""
+        first, n, phase = trajectories[0], len(trajectories), (self.state.cycle, self.state.phase)
+        alike = first.status != "ok" and all(trajectory.status == first.status for trajectory in trajectories)
+        if not alike or n == 1 or self._failing == phase:
+            return
+        self._failing = phase
+        reason = first.reason.strip().partition("\n")[0][:SHOWN_REASON]
+        self.reporter.note(f"{key}: {n} of {n} episodes ended as {first.status}: {reason}")
 
     def record_batch(self, key: str, batch: MicroBatch) -> list[Trajectory]:
         """Sample a micro-batch; its artifact is on disk before its event."""
@@ -379,7 +410,7 @@ class Runner:
                 f"{command.candidate} waits for a reviewer: `whale diff {name} accepted {command.candidate}`, then "
                 f"`whale approve {name} {command.candidate}` or with --decline"
             )
-        self.stopping.wait(PAUSE_POLL)
+        self._wait()
 
     def _do_ProposeTasks(self, command: d.ProposeTasks) -> None:
         task_step.propose(self, command.cycle)

@@ -26,6 +26,7 @@ from whale.rollout.types import (
     GenerationSession,
     Trajectory,
 )
+from whale.stopwatch import Stopwatch
 
 _STARTING = 32
 """Forks asked for ahead of the worker: enough for a step of the engine, few enough that asking never waits."""
@@ -45,6 +46,7 @@ def run_micro_batch(
     worker: HarnessWorker,
     *,
     beside: int = 1,
+    watch: Stopwatch | None = None,
 ) -> list[Trajectory]:
     """Run the episodes together and return their trajectories in the order of `specs`, verified.
 
@@ -52,7 +54,11 @@ def run_micro_batch(
     `worker` was started for `files` under `limits`. A harness's failure is in its trajectory's status. A
     fault of ours rises (RolloutFault, or whatever the engine or a tool raised): then nothing of the
     micro-batch counts, and all its processes are gone.
+
+    `watch` is told what goes into "generate", the engine's own time; "harness", whatever the episodes' processes are
+    waited for, with the tools that they call; and "verify".
     """
+    watch = watch or Stopwatch()
     if worker.limits != limits or worker.files != dict(files):
         raise ValueError("the worker was started for another harness or other limits")
     weights = engine.weights_version
@@ -71,11 +77,13 @@ def run_micro_batch(
     ]
     session = engine.session()
     try:
-        if isinstance(session, ContinuousSession):
-            _Flow(episodes, session, worker).run()
-        else:
-            _LockStep(episodes, session, worker).run()
-        return _verified(episodes, getattr(domain, "verify_threads", 1) // beside)
+        with watch.part("harness"):
+            if isinstance(session, ContinuousSession):
+                _Flow(episodes, session, worker, watch).run()
+            else:
+                _LockStep(episodes, session, worker, watch).run()
+        with watch.part("verify"):
+            return _verified(episodes, getattr(domain, "verify_threads", 1) // beside)
     finally:
         try:
             worker.abandon()
@@ -161,9 +169,12 @@ class _Processes:
 class _LockStep:
     """All episodes compute, then all that they asked is sampled."""
 
-    def __init__(self, episodes: Sequence[Episode], session: GenerationSession, worker: HarnessWorker) -> None:
+    def __init__(
+        self, episodes: Sequence[Episode], session: GenerationSession, worker: HarnessWorker, watch: Stopwatch
+    ) -> None:
         self._episodes = episodes
         self._session = session
+        self._watch = watch
         self._processes = _Processes(episodes, worker)
 
     def run(self) -> None:
@@ -177,7 +188,8 @@ class _LockStep:
     def _generate(self) -> None:
         asked = [(index, episode) for index, episode in enumerate(self._episodes) if episode.state == "asked"]
         requests = [request for _, episode in asked for request in episode.pending]
-        generations = self._session.generate(requests)
+        with self._watch.part("generate"):
+            generations = self._session.generate(requests)
         if len(generations) != len(requests):
             raise RolloutFault(f"the engine answered {len(generations)} of {len(requests)} requests")
         start = 0
@@ -190,9 +202,12 @@ class _LockStep:
 class _Flow:
     """Each episode's requests join the engine's batch as they come."""
 
-    def __init__(self, episodes: Sequence[Episode], session: ContinuousSession, worker: HarnessWorker) -> None:
+    def __init__(
+        self, episodes: Sequence[Episode], session: ContinuousSession, worker: HarnessWorker, watch: Stopwatch
+    ) -> None:
         self._episodes = episodes
         self._session = session
+        self._watch = watch
         self._processes = _Processes(episodes, worker)
         self._tickets: dict[int, tuple[int, int]] = {}
         """Of what is being sampled: which episode asked it, as which of its requests."""
@@ -225,7 +240,9 @@ class _Flow:
     def _advance(self) -> list[int]:
         """Sample on; returns the episodes that run again."""
         resumed = []
-        for ticket, generation in self._session.advance():
+        with self._watch.part("generate"):
+            finished = self._session.advance()
+        for ticket, generation in finished:
             index, place = self._tickets.pop(ticket)
             if self._episodes[index].done:  # it died while it waited
                 continue

@@ -13,6 +13,7 @@ from whale.rollout.errors import RolloutFault
 from whale.rollout.sandbox.host import HarnessWorker, default_forkers, start_worker
 from whale.rollout.sandbox.tiers import Tier
 from whale.rollout.types import EpisodeSpec, Trajectory
+from whale.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,16 @@ class SandboxedHarness:
 
 
 class Replica:
-    """The engine, and a worker for the harness of the newest micro-batch. `beside`: how many replicas there are."""
+    """The engine, and a worker for the harness of the newest micro-batch.
+
+    `beside`: how many replicas there are. `watch` is told where the time goes, as by `run_micro_batch`.
+    """
 
     closed = False
 
-    def __init__(self, engine: ChatEngine, beside: int = 1) -> None:
+    def __init__(self, engine: ChatEngine, beside: int = 1, watch: Stopwatch | None = None) -> None:
         self.engine = engine
+        self.watch = watch or Stopwatch()
         self._beside = beside
         self._worker: tuple[SandboxedHarness, HarnessWorker] | None = None
 
@@ -99,7 +104,9 @@ class Replica:
         sampling: Sampling,
     ) -> list[Trajectory]:
         """Carry out a micro-batch, or one replica's share of it. Raises as `run_micro_batch` does."""
-        worker, engine = self.prepare(harness), self.engine
+        engine = self.engine
+        with self.watch.part("harness"):
+            worker = self.prepare(harness)
         try:
             return run_micro_batch(
                 engine,
@@ -112,6 +119,7 @@ class Replica:
                 harness.limits,
                 worker,
                 beside=self._beside,
+                watch=self.watch,
             )
         except RolloutFault:
             self.end_worker()  # a worker that failed once is not asked again

@@ -32,6 +32,7 @@ from whale.rollout.replica import SandboxedHarness
 from whale.rollout.replica_messages import THE_DOMAIN, DomainOrigin, Facts, Opening
 from whale.rollout.types import EpisodeSpec, Trajectory
 from whale.rollout.vllm_library import own_cache
+from whale.stopwatch import Stopwatch
 from whale.worker_process import cause_of_end, start_worker_process
 
 _GRACE = 5.0
@@ -50,17 +51,27 @@ class Replicas:
     """What `Replica` is to a run, on several devices of one machine."""
 
     def __init__(
-        self, settings: EngineConfig, model: Path, version: str, domain: Domain, origin: DomainOrigin, ranks: int = 1
+        self,
+        settings: EngineConfig,
+        model: Path,
+        version: str,
+        domain: Domain,
+        origin: DomainOrigin,
+        ranks: int = 1,
+        watch: Stopwatch | None = None,
     ) -> None:
         """Start `settings.replicas` processes and wait until each has its engine (minutes).
 
         `origin` is what `domain` was made from: each replica makes its own. A trainer has `ranks` ranks, on the first
-        devices. Raises UsageError for a device that is not there, WhaleError if a replica does not come up.
+        devices. `watch` is told the mean over all replicas of where their time goes: what one waits for another
+        stays with the part that is open. Raises UsageError for a device that is not there, WhaleError if a replica
+        does not come up.
         """
         if not hasattr(os, "memfd_create"):
             raise UsageError(f"engine.replicas = {settings.replicas} needs Linux: set it to 1")
         self.device = resolve_device(settings.device)
         self.closed = False
+        self.watch = watch or Stopwatch()
         self._domain = domain
         self._version = version
         self._count = settings.replicas
@@ -168,9 +179,11 @@ class Replicas:
             if share:
                 own = [specs[i] for i in share]
                 given = {spec.task_id: tasks[spec.task_id] for spec in own}
-                work[replica] = ("sample", harness, given, own, domain, sampling)
-        parts = self._ask("call", work)
-        return [trajectory for part in parts for trajectory in part]
+                work[replica] = (harness, given, own, domain, sampling)
+        answers = self._ask("sample", work)
+        for _, spent in answers:
+            self.watch.share({part: seconds / self._count for part, seconds in spent.items()})
+        return [trajectory for trajectories, _ in answers for trajectory in trajectories]
 
     def close(self) -> None:
         """End the processes. Again is fine."""
