@@ -1,5 +1,6 @@
 """Where a run's wall time goes: on the real parts, by a clock that ticks when it is read."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -66,6 +67,11 @@ def test_each_phase_tells_its_parts_which_sum_to_all_the_time_of_the_run(
         assert (spent.seconds["train"] > 0) == (phase == "weight")
         assert (spent.seconds["sync"] > 0) == ((cycle, phase) in {(1, "weight"), (1, "harness")})
         assert f"cycle {cycle}: {phase} phase took {spent}\n" in told
+    seconds = json.loads(whale_here("status", "a", "--json").stdout)["seconds"]
+    assert set(seconds) == {"between", "weight", "harness", "evaluate"}
+    for kind in ("weight", "harness", "evaluate"):
+        assert sum(seconds[kind].values()) == sum(spent.wall for _, phase, spent in phases if phase == kind)
+    assert "wall time" in whale_here("status", "a").stdout
     assert whale_here("replay", "a", "--deep", "--quiet").returncode == 0
 
 

@@ -1,6 +1,7 @@
 """What a run reached, by one reading of its log: its pairs, their gains over (θ0, h0), what search came to."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from whale.alternation.decide import selected
 from whale.alternation.state import State, reduce
@@ -23,6 +24,8 @@ class Results:
     """What became of each cycle's search, in words."""
     sessions: int = 0
     """Sessions of a proposer that is a model, which have ended."""
+    seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Wall time by kind of phase ("" is outside of all) and part, of all runners; of an older log nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,18 @@ def read_results(log: EventLog) -> Results:
     fates: dict[int, list[str]] = {}
     evaluated: set[int] = set()
     sessions = 0
+    seconds: dict[str, dict[str, float]] = {}
+    phase = ""
     for recorded in log.read():
         state = reduce(state, recorded)
+        for part, took in recorded.meta.get("spent", {}).items():
+            of_phase = seconds.setdefault(phase, {})
+            of_phase[part] = of_phase.get(part, 0.0) + took
         match recorded.event:
+            case ev.PhaseStarted() as event:
+                phase = event.phase
+            case ev.PhaseEnded():
+                phase = ""
             case ev.RolloutsRecorded(purpose="evaluate") as event:
                 split = event.batch.split("/")[2]
                 pair = (split, state.candidates[event.candidate].tree, event.weights)
@@ -65,7 +77,8 @@ def read_results(log: EventLog) -> Results:
                 evaluated.add(cycle)
             case ev.ProposerSessionEnded():
                 sessions += 1
-    return Results(state, outcomes, {cycle: ", ".join(words) for cycle, words in fates.items()}, sessions)
+    told = {cycle: ", ".join(words) for cycle, words in fates.items()}
+    return Results(state, outcomes, told, sessions, seconds)
 
 
 def pair_rows(results: Results) -> list[PairRow]:

@@ -9,6 +9,7 @@ import msgspec
 
 from whale.alternation.decide import selects
 from whale.alternation.run_folder import RunFolder
+from whale.alternation.spent import PARTS
 from whale.alternation.state import State, Totals, waits_for_review
 from whale.errors import CorruptLogError
 from whale.events import CorruptLog, UnknownEvent
@@ -101,6 +102,7 @@ def summary(folder: RunFolder) -> dict[str, Any]:
         ],
         "cost": {purpose: msgspec.structs.asdict(totals) for purpose, totals in state.totals.items()},
         "total": msgspec.structs.asdict(total(state)),
+        "seconds": {phase or "between": dict(parts) for phase, parts in results.seconds.items()},
     }
 
 
@@ -142,6 +144,8 @@ def print_summary(folder: RunFolder) -> None:
         print_table(["spent on", "rollouts", "sampled tokens", "prompt tokens"], cells, title="\ncost")
     if state.proposer_tokens:
         out.print(proposer_cost(results), markup=False)
+    if results.seconds:
+        print_table(["seconds of", "all", *PARTS], _times(results), title="\nwall time")
     if state.weights != state.model:
         out.print(f"\nweights: {state.model[:12]} -> {state.weights[:12]} after {len(state.steps)} steps")
     if rows:
@@ -165,6 +169,15 @@ def proposer_cost(results: Results) -> str:
         sessions += " and one that has not ended"
     dollars = f"${state.proposer_dollars:.4f}" if state.proposer_dollars else "dollars not known without prices"
     return f"proposer: {sessions}, {state.proposer_tokens} tokens, {dollars}"
+
+
+def _times(results: Results) -> list[list[str]]:
+    """Wall time by kind of phase, all of its runners together."""
+    named = [(phase or "between phases", parts) for phase, parts in sorted(results.seconds.items(), reverse=True)]
+    return [
+        [name, f"{sum(parts.values()):.0f}", *(f"{parts.get(part, 0.0):.0f}" for part in PARTS)]
+        for name, parts in named
+    ]
 
 
 def gain_cell(row: PairRow) -> str:
