@@ -8,6 +8,7 @@ import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
+from whale.domains.base import Split
 from whale.domains.chess.domain import ChessDomain, ChessOptions
 from whale.domains.chess.report import rule_score
 from whale.domains.chess.rules import RULES
@@ -17,7 +18,7 @@ from whale.report.compare.success import outcomes
 
 FOLDERS = ("systems", "explanations")
 RULE = "first in the list"
-SPLITS = ("test", "validation")
+SPLITS: tuple[Split, ...] = ("test", "validation")
 UNTRAINED = "systems/harness-only"
 
 
@@ -35,15 +36,15 @@ def main() -> None:
         arm = re.sub(r"^chess-(.*)-s\d+\..*$", rf"{path.parent.name}/\1", path.name)
         arms[arm] += find([str(path)]).records
     domain = ChessDomain(ChessOptions())
+    puzzles = {split: {task.id: domain.puzzle(task) for task in domain.splits()[split]} for split in SPLITS}
     print("| runs | split | puzzles passed, by seed | those of the rule | runs that pass exactly those |")
     print("|---|---|---|---|---|")
     exact, trained = Counter[str](), 0
     for arm, runs in arms.items():
         trained += len(runs) * (arm != UNTRAINED)
         for split in SPLITS:
-            puzzles = {task.id: domain.puzzle(task) for task in domain.splits()[split]}
             tasks = {outcome.task for outcome in outcomes(runs[0], split)}
-            by_rule = frozenset(name for name in tasks if rule_score(RULES[RULE], puzzles[name]) == 1)
+            by_rule = frozenset(name for name in tasks if rule_score(RULES[RULE], puzzles[split][name]) == 1)
             found = [passed(run, split) for run in runs]
             every, ruled = (
                 ", ".join(map(str, counts)) for counts in (map(len, found), (len(one & by_rule) for one in found))

@@ -63,9 +63,9 @@ BEFORE: Mapping[str, tuple[str, ...]] = {
     "GRPO": ("superseded/methods/{}-grpo-s?.",),
 }  # fmt: skip
 """Earlier runs of the same seeds, by older code. Of (0.2, 6) none came to its test."""
-OTHERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    WHALE: {WHALE: ("superseded/explanations/{}-whale-s?.",)},
-    FST: {FST: ("embedded/{}-fst-?.",)},
+OTHERS: Mapping[str, tuple[str, ...]] = {
+    WHALE: ("superseded/explanations/{}-whale-s?.",),
+    FST: ("embedded/{}-fst-?.",),
 }
 """What was run a third time: of these the second table has both."""
 Pair = tuple[str, str, str]
@@ -202,7 +202,7 @@ def tell(rows: Sequence[tuple[str, Row]]) -> None:
         print(f"| {'' if asked == last else asked} | {row.cells} |")
         last = asked
     print()
-    marks = {mark for _, row in rows for mark in re.findall("[§‡†¶]", row.cells)}
+    marks = {mark for _, row in rows for mark in re.findall("[§‡†]", row.cells)}
     if "§" in marks:
         print("- § on validation: runs behind it did not come to their test")
     if "‡" in marks:
@@ -219,8 +219,7 @@ def repeated(folder: Path) -> list[tuple[str, Row]]:
     """Newest minus before, for all that was run more than once."""
     newest, rows = Results(folder, ARMS), []
     for arm in BEFORE:
-        for again in (BEFORE, OTHERS.get(arm, {})):
-            earlier = Results(folder, again)
+        for earlier in (Results(folder, BEFORE), Results(folder, OTHERS)):
             rows += [
                 (arm, difference(domain, newest.of(domain, arm), earlier.of(domain, arm), "newest - before"))
                 for domain in ALL
@@ -268,8 +267,7 @@ def agreement(newest: Sequence[tuple[str, Pair, Row]], earlier: Sequence[tuple[s
 def refused(folder: Path) -> str:
     """How many candidates of earlier FST runs were refused for leaving their space, of how many, and over all runs."""
     counts = []
-    for again in (BEFORE, OTHERS[FST]):
-        results = Results(folder, again)
+    for results in (Results(folder, BEFORE), Results(folder, OTHERS)):
         for path in (path for domain in ALL for path in results.paths(domain, FST)):
             log = MemoryLog()
             log.restore(read_file(path))

@@ -129,11 +129,11 @@ def read_file(path: Path) -> Iterator[Row]:
 def packed(file: IO[bytes], name: str) -> Iterator[Binary]:
     """What to write into for a file of this name: .gz and .xz are packed, to the same bytes each time."""
     if name.endswith(".gz"):
-        with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as unpacked:
-            yield unpacked
+        with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as target:
+            yield target
     elif name.endswith(".xz"):
-        with lzma.LZMAFile(file, "wb", preset=6 | lzma.PRESET_EXTREME) as unpacked_xz:
-            yield unpacked_xz
+        with lzma.LZMAFile(file, "wb", preset=6 | lzma.PRESET_EXTREME) as target_xz:
+            yield target_xz
     else:
         yield file
 

@@ -233,38 +233,34 @@ def test_on_a_real_model_in_bf16_other_rounding_is_taken_and_a_wrong_gradient_is
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("factor", [0.0, -1.0, 1.5, float("nan")])
 @pytest.mark.parametrize("wrong", ["v_proj", "layers.1.mlp.down_proj", "embed_tokens"])
+@pytest.mark.parametrize("after", [0, 2])
 def test_no_tensors_gradient_may_be_wrong(
-    monkeypatch: pytest.MonkeyPatch, wrong: str, factor: float, dtype: torch.dtype
+    monkeypatch: pytest.MonkeyPatch, after: int, wrong: str, factor: float, dtype: torch.dtype
 ) -> None:
     """Also in one tensor alone, and in the largest of the probes alone, whose shape is the one that training meets."""
-    for sizes in (0, 2):
-        model = tiny_llama()
-        plain = layers.arrange
+    plain = layers.arrange
 
-        def arrange(
-            of: PreTrainedModel, recompute: bool, compiled: bool, sizes: int = sizes, plain: Any = plain
-        ) -> None:
-            plain(of, recompute, False)
-            for name, parameter in of.named_parameters() if compiled else ():
-                if wrong in name:
-                    parameter.register_hook(scale(sizes))  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    def scale() -> Callable[[torch.Tensor], torch.Tensor]:
+        seen = 0
 
-        def scale(after: int) -> Callable[[torch.Tensor], torch.Tensor]:
-            seen = 0
+        def hook(gradient: torch.Tensor) -> torch.Tensor:
+            nonlocal seen
+            seen += 1
+            return gradient * factor if seen > after else gradient
 
-            def hook(gradient: torch.Tensor) -> torch.Tensor:
-                nonlocal seen
-                seen += 1
-                return gradient * factor if seen > after else gradient
+        return hook
 
-            return hook
+    def arrange(model: PreTrainedModel, recompute: bool, compiled: bool) -> None:
+        plain(model, recompute, False)
+        for name, parameter in model.named_parameters() if compiled else ():
+            if wrong in name:
+                parameter.register_hook(scale())  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
-        monkeypatch.setattr(layers, "arrange", arrange)
-        objective = Objective(model, dtype, 1024, "tree", compile=True)
-        monkeypatch.undo()
-        assert not objective.compiled, sizes
-        (note,) = objective.notes
-        assert "gradient" in note
+    monkeypatch.setattr(layers, "arrange", arrange)
+    objective = Objective(tiny_llama(), dtype, 1024, "tree", compile=True)
+    assert not objective.compiled
+    (note,) = objective.notes
+    assert "gradient" in note
 
 
 def test_a_vocabulary_too_small_to_try_compiling_on_is_a_note() -> None:

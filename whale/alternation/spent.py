@@ -33,12 +33,17 @@ class Spent:
         return f"{self.wall:.1f} s{f' ({rates})' if self.rollouts else ''}: {parts}"
 
 
+def add_spent(seconds: dict[str, float], recorded: Any) -> None:
+    """Add what an event's meta says of the time before it, by part; an older log's says nothing."""
+    for part, took in recorded.meta.get("spent", {}).items():
+        seconds[part] = seconds.get(part, 0.0) + took
+
+
 def spent_in(phase: Iterable[Any]) -> Spent:
     """The sums over recorded events (`whale.events.Recorded`)."""
     seconds, rollouts, tokens = dict.fromkeys(PARTS, 0.0), 0, 0
     for recorded in phase:
-        for part, took in recorded.meta.get("spent", {}).items():
-            seconds[part] = seconds.get(part, 0.0) + took
+        add_spent(seconds, recorded)
         if isinstance(recorded.event, ev.RolloutsRecorded):
             rollouts += len(recorded.event.outcomes)
             tokens += sum(outcome.generated for outcome in recorded.event.outcomes)

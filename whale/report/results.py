@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from whale.alternation.decide import selected
+from whale.alternation.spent import add_spent
 from whale.alternation.state import State, reduce
 from whale.events import EventLog
 from whale.events import types as ev
@@ -52,9 +53,8 @@ def read_results(log: EventLog) -> Results:
     phase = ""
     for recorded in log.read():
         state = reduce(state, recorded)
-        for part, took in recorded.meta.get("spent", {}).items():
-            of_phase = seconds.setdefault(phase, {})
-            of_phase[part] = of_phase.get(part, 0.0) + took
+        if "spent" in recorded.meta:
+            add_spent(seconds.setdefault(phase, {}), recorded)
         match recorded.event:
             case ev.PhaseStarted() as event:
                 phase = event.phase

@@ -11,8 +11,6 @@ from whale.errors import WhaleError
 _GIB = 1 << 30
 _TRAINER_BYTES = 16
 """Of a parameter: fp32 weights, gradient and AdamW's two moments."""
-_TRAINER_ACTIVATIONS, _TRAINER_ACTIVATIONS_EACH = 8 * _GIB, 14
-"""Of a micro-batch of 8,192 tokens with its logits, at least and for each parameter: 22 GiB were measured at 1.7B."""
 _ENGINE_ACTIVATIONS = 4 * _GIB
 _CPU_CACHE = 2 * _GIB
 _MOST = 64 * _GIB
@@ -40,6 +38,11 @@ class MemoryPlan:
         return f"memory: {told}; {self.free / _GIB:.1f} of {self.total / _GIB:.1f} GiB were free"
 
 
+def training_activations(parameters: int) -> int:
+    """Bytes of a micro-batch of 8,192 tokens with its logits: 22 GiB were measured at 1.7B parameters."""
+    return max(8 * _GIB, 14 * parameters)
+
+
 def plan_memory(
     model: torch.nn.Module,
     dtype: torch.dtype,
@@ -59,7 +62,7 @@ def plan_memory(
     training = parameters * _TRAINER_BYTES if trainer else 0
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
-        training += max(_TRAINER_ACTIVATIONS, _TRAINER_ACTIVATIONS_EACH * parameters) if trainer else 0
+        training += training_activations(parameters) if trainer else 0
         rest = free - (weights + _ENGINE_ACTIVATIONS) * sharing - training
         kv = kv_bytes or min(rest // 2, _MOST) // sharing
         share = min(0.95, (weights + kv + _ENGINE_ACTIVATIONS) / total)

@@ -339,7 +339,7 @@ def _starting(model: Path, version: str, options: Mapping[str, Any]) -> Iterator
                 "the key-value cache holds not one sequence of the model's context: raise engine.kv_gb, "
                 f"or lower max_model_len in engine.options (vLLM {version}: {reason.split('. ')[0]})"
             ) from error
-        if type(error).__name__ == "ValidationError" and options:  # pydantic's
+        if _faults(error) and options:
             raise UsageError(f"engine.options: vLLM {version} cannot take them: {reason}") from error
         if isinstance(error, torch.OutOfMemoryError) or "memory" in reason.lower():
             raise WhaleError(
@@ -351,8 +351,12 @@ def _starting(model: Path, version: str, options: Mapping[str, Any]) -> Iterator
 
 
 def _line(error: BaseException) -> str:
-    if type(error).__name__ == "ValidationError":  # its first line only counts the faults
-        faults: Any = error
-        return "; ".join(f"{'.'.join(map(str, f['loc']))} {f['msg']}".strip() for f in faults.errors())[:400]
-    lines = str(error).strip().splitlines()
+    lines = [_faults(error)] if _faults(error) else str(error).strip().splitlines()
     return lines[0][:400] if lines else type(error).__name__
+
+
+def _faults(error: Any) -> str:
+    """What pydantic found wrong, whose first line only counts it; "" of another error."""
+    if type(error).__name__ != "ValidationError":
+        return ""
+    return "; ".join(f"{'.'.join(map(str, fault['loc']))} {fault['msg']}".strip() for fault in error.errors())

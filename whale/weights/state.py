@@ -1,5 +1,6 @@
 """A trainer's state: θ, AdamW's moments and the step count; in memory, and as the files of a checkpoint."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,14 +13,13 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from whale.errors import WhaleError
+from whale.rollout.memory_plan import training_activations
 
 WEIGHTS = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 SUMMARY = "trainer.json"
 FORMAT = 1
 CPU = torch.device("cpu")
-ROOM, ROOM_EACH = 8 << 30, 3.5
-"""Bytes that a copy leaves free on a GPU for a step's activations: at least, and for a byte of θ (22 GiB at 1.7B)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,20 +143,22 @@ def copied(weights: Mapping[str, torch.Tensor], optimizer: Mapping[str, torch.Te
     """
     groups = (weights, optimizer)
     device = next((t.device for group in groups for t in group.values() if t.device.type == "cuda"), CPU)
-    if not has_room(device, *(sum(t.numel() * t.element_size() for t in group.values()) for group in groups)):
-        device = CPU
-    try:
-        return [{name: tensor.to(device, copy=True) for name, tensor in group.items()} for group in groups]
-    except torch.OutOfMemoryError:  # what is free may be in pieces
-        return [{name: tensor.to(CPU, copy=True) for name, tensor in group.items()} for group in groups]
+
+    def on(place: torch.device) -> list[dict[str, torch.Tensor]]:
+        return [{name: tensor.to(place, copy=True) for name, tensor in group.items()} for group in groups]
+
+    if has_room(device, *(sum(t.numel() * t.element_size() for t in group.values()) for group in groups)):
+        with contextlib.suppress(torch.OutOfMemoryError):  # what is free may be in pieces
+            return on(device)
+    return on(CPU)
 
 
 def has_room(device: torch.device, weights: int, optimizer: int) -> bool:
     """Whether a GPU has room for a copy of so many bytes, and for the step: gradients, first moments, activations."""
-    coming = weights + max(0, 2 * weights - optimizer)
-    activations = max(ROOM, ROOM_EACH * weights)
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
-    return bool(free) and free >= weights + optimizer + coming + activations
+    if device.type != "cuda":
+        return False
+    coming = weights + max(0, 2 * weights - optimizer) + training_activations(weights // 4)  # θ is float32
+    return torch.cuda.mem_get_info(device)[0] >= weights + optimizer + coming
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
