@@ -92,7 +92,7 @@ def _schedule_label(config: Mapping[str, Any]) -> str:
     return f"fst {kind}" if space == "prompts" and kind != "weight-only" else kind
 
 
-_ALWAYS = ("search.acceptance", "weights.learning_rate")
+_ALWAYS = ("search.acceptance", "weights.learning_rate", "weights.lora_rank")
 """Said of a system even where no other one is beside it, unless it is the default."""
 
 _RANKS = ("weight-only", "harness-only", "stagewise", "fst", "whale", "adaptive")
