@@ -86,7 +86,7 @@ class WeightsConfig(Table, frozen=True, kw_only=True):
     warmup_updates: int = 0
     """Updates that rise to the learning rate in equal steps, at the run's beginning."""
     decay_updates: int = 0
-    """linear, cosine: updates after the warm-up until the rate is lowest. A step makes ⌈kept / minibatch⌉ of them."""
+    """linear, cosine: updates after the warm-up until the rate is lowest. A step makes at most ⌈kept / minibatch⌉."""
     decay_to: float = 0.1
     """linear, cosine: the lowest rate, as a share of the learning rate."""
     weight_decay: float = 0.0
