@@ -3,6 +3,7 @@
     python benchmarks/rollout.py [--episodes 512] [--rounds 3] [--kv-gb 16]
     python benchmarks/rollout.py --replicas 4 ...      # the same episodes at once, over engines that share the device
     python benchmarks/rollout.py --options '{"max_num_batched_tokens": 8192}'     # for ours and theirs
+    python benchmarks/rollout.py --peer-core apart     # theirs with its core in a process of its own: vLLM's default
 
 Ours: episodes of SearchQA's initial harness (two turns, one search) in the sandbox, `--episodes` of them at once,
 forks, tools, logprobs, stop strings and verification counted. Theirs: one call of `LLM.generate` over the recorded
@@ -11,7 +12,7 @@ then once more with them, which training needs and ours always has (`--no-logpro
 empty prefix cache. Prints tokens/s of each round, the ratio to the call without logprobs, and where our time went.
 
 With `--replicas` the episodes are dealt over that many engines (`engine.replicas`), each a process; theirs stays one
-call in one process. Replicas on one GPU only compute side by side where NVIDIA's MPS runs.
+call of one engine. Replicas on one GPU only compute side by side where NVIDIA's MPS runs.
 """
 
 import argparse
@@ -143,15 +144,18 @@ def several(options: argparse.Namespace, domain: Domain, tasks: dict[str, Task],
         ratios, scored_ratios = list[float](), list[float]()
         for number in range(options.rounds + 1):  # the first warms up
             engines.update_weights(weights, version)  # the same ones: their caches are empty then
+            engines.watch.lap()
             began = time.perf_counter()
             done = engines.sample(harness, tasks, specs, domain, sampling)
             seconds = time.perf_counter() - began
+            spent = engines.watch.lap()
             plain = theirs(peer, done, logprobs=None)
             scored = theirs(peer, done, logprobs=0) if options.logprobs else None
             if number:
                 ratios.append(plain / seconds)
                 scored_ratios += [scored / seconds] if scored else []
                 tell_round(number, done, seconds, plain, scored)
+                print("  ours, replicas' mean: " + ", ".join(f"{part} {spent[part]:.2f} s" for part in sorted(spent)))
         tell_ratios(ratios, scored_ratios)
     finally:
         engines.close()
@@ -191,6 +195,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--model", default=EMBEDDED)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--peer-core", choices=["here", "apart"], default="here", help="where theirs has its core")
     parser.add_argument(
         "--logprobs", action=argparse.BooleanOptionalAction, default=True, help="also time generate with logprobs"
     )
@@ -198,15 +203,15 @@ def arguments() -> argparse.Namespace:
 
 
 def offline_engine(options: argparse.Namespace, dtype: torch.dtype, memory: MemoryPlan, common: dict[str, Any]) -> Any:
-    """VLLM's own LLM object, with the same settings; in this process, as ours with one engine is."""
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    """VLLM's own LLM object, with the same settings; in this process, as ours with one engine is, or its core apart."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1" if options.peer_core == "apart" else "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     from vllm import LLM
 
     return LLM(
         model=str(resolve_model(options.model)),
         dtype=str(dtype).removeprefix("torch."),
-        distributed_executor_backend="uni",
+        **({} if options.peer_core == "apart" else {"distributed_executor_backend": "uni"}),
         enable_prefix_caching=True,
         kv_cache_memory_bytes=memory.kv_bytes,
         gpu_memory_utilization=memory.share,

@@ -152,7 +152,8 @@ class StepTrained(Event, frozen=True, kw_only=True):
     """Optimiser updates; 0 when nothing was kept."""
     loss: float | None
     metrics: dict[str, float] = {}
-    """The method's own figures, means over the trained tokens before each update; GRPO's: clipped, log_ratio."""
+    """The method's own figures, means over the trained tokens before each update; GRPO's: clipped, log_ratio.
+    Where a schedule moves it, learning_rate too: that of the step's last update."""
     weights: str
     """Digest of θ after the step."""
 

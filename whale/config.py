@@ -81,6 +81,14 @@ class WeightsConfig(Table, frozen=True, kw_only=True):
     minibatch: int = 64
     """Rollouts per optimiser update."""
     learning_rate: float = 3e-5
+    rate_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """What becomes of the learning rate after the warm-up, from optimiser update to update."""
+    warmup_updates: int = 0
+    """Updates that rise to the learning rate in equal steps, at the run's beginning."""
+    decay_updates: int = 0
+    """linear, cosine: updates after the warm-up until the rate is lowest. A step makes at most ⌈kept / minibatch⌉."""
+    decay_to: float = 0.1
+    """linear, cosine: the lowest rate, as a share of the learning rate."""
     weight_decay: float = 0.0
     grad_clip: float = 1.0
     micro_batch_tokens: int = 1024
@@ -277,6 +285,9 @@ _AT_LEAST: dict[str, float] = {
     "weights.batch": 1,
     "weights.minibatch": 1,
     "weights.learning_rate": 0,
+    "weights.warmup_updates": 0,
+    "weights.decay_updates": 0,
+    "weights.decay_to": 0,
     "weights.weight_decay": 0,
     "weights.grad_clip": 0,
     "weights.micro_batch_tokens": 64,
@@ -408,11 +419,13 @@ def config_from(raw: dict[str, Any], source: str) -> Config:
             raise UsageError(f"{source}: schedule.{name} = {given!r}: give a number such as 0.6")
     for key, share in (
         ("weights.clip_low", config.weights.clip_low),
+        ("weights.decay_to", config.weights.decay_to),
         ("schedule.tasks_success", config.schedule.tasks_success),
         ("schedule.tasks_share", config.schedule.tasks_share),
     ):
         if share > 1:
             raise UsageError(f"{source}: {key} = {share}: must be a number from 0 to 1")
+    _check_rate_schedule(config.weights, source)
     if config.weights.method == "grpo" and config.weights.rollouts_per_prompt < 2:
         raise UsageError(
             f'{source}: weights.method = "grpo" compares the rollouts of a question: '
@@ -433,6 +446,23 @@ def _check_lora(weights: WeightsConfig, source: str) -> None:
     for key, given in (("lora_alpha", weights.lora_alpha != 0), ("lora_targets", targets != "all-linear")):
         if given and not weights.lora_rank:
             raise UsageError(f"{source}: weights.{key} says how LoRA trains: set weights.lora_rank, or leave it out")
+
+
+def _check_rate_schedule(weights: WeightsConfig, source: str) -> None:
+    if weights.rate_schedule != "constant":
+        if not weights.decay_updates:
+            raise UsageError(
+                f'{source}: weights.rate_schedule = "{weights.rate_schedule}" needs weights.decay_updates: '
+                "after how many optimiser updates the rate is lowest"
+            )
+        return
+    for name in ("decay_updates", "decay_to"):
+        value, unused = getattr(weights, name), getattr(WeightsConfig(), name)
+        if value != unused:
+            raise UsageError(
+                f'{source}: weights.{name} = {value}: with weights.rate_schedule = "constant" nothing decays; '
+                f'set "linear" or "cosine", or weights.{name} = {unused}'
+            )
 
 
 def _check_keys(raw: dict[str, Any], table: type[msgspec.Struct], source: str, path: tuple[str, ...]) -> None:

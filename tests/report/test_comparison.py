@@ -234,7 +234,8 @@ def test_what_bears_on_no_result_tells_no_systems_apart() -> None:
     ]
     older = made(3, weights={"rollouts_per_prompt": 2})
     config = dict(older.config)
-    for table, key in (("weights", "method"), ("weights", "compile"), ("schedule", "tasks_patience")):
+    later = ("weights", "rate_schedule"), ("weights", "warmup_updates"), ("weights", "decay_updates")
+    for table, key in (("weights", "method"), ("weights", "compile"), ("schedule", "tasks_patience"), *later):
         # A key that came later: its default is what the run did.
         config[table] = {name: value for name, value in config[table].items() if name != key}
     older = replace(older, state=msgspec.structs.replace(older.state, config=config))
@@ -301,6 +302,23 @@ def test_another_file_of_the_users_own_is_another_system() -> None:
 def test_a_setting_that_is_not_usual_is_said_with_no_other_system_beside_it() -> None:
     record = two_cycles(1, (0,), (0,), (1,), weights={"rollouts_per_prompt": 2, "learning_rate": 1e-4}).record("a")
     assert [system.name for system in group([record]).systems] == [f"{WHALE}, weights.learning_rate=0.0001"]
+
+
+def test_systems_with_other_schedules_of_the_learning_rate_are_told_apart() -> None:
+    def made(seed: int, **changes: object) -> RunRecord:
+        weights = {"rollouts_per_prompt": 2, **changes}
+        return two_cycles(seed, (0,), (0,), (1,), weights=weights).record(f"{seed}{changes}")
+
+    linear = {"rate_schedule": "linear", "decay_updates": 40}
+    records = [made(1), made(1, **linear), made(2, **linear), made(1, **linear | {"decay_to": 0.0})]
+    schedule = ", weights.decay_updates={}, weights.rate_schedule={}"
+    assert [(system.name, len(system.runs)) for system in group(records).systems] == [
+        (f"{WHALE}, weights.decay_to=0.0{schedule.format(40, 'linear')}", 1),
+        (f"{WHALE}, weights.decay_to=0.1{schedule.format(0, 'constant')}", 1),
+        (f"{WHALE}, weights.decay_to=0.1{schedule.format(40, 'linear')}", 2),
+    ]
+    alone = group([made(1, warmup_updates=3)]).systems
+    assert [system.name for system in alone] == [f"{WHALE}, weights.warmup_updates=3"]
 
 
 def test_a_side_that_a_schedule_leaves_out_tells_nothing() -> None:

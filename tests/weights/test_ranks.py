@@ -157,6 +157,21 @@ def test_grpo_and_its_figures_are_those_of_one_rank(build: Build) -> None:
     same(one, two)
 
 
+def test_rates_are_those_of_one_rank_also_from_a_checkpoint_of_another_number(build: Build, tmp_path: Path) -> None:
+    changes = {"rate_schedule": "linear", "warmup_updates": 2, "decay_updates": 4, "minibatch": 2}
+    for first, then in ((1, 2), (2, 1)):
+        (folder := tmp_path / str(first)).mkdir()
+        learner = build(first, **changes)
+        found = [learner.step(uneven(n), seed=n).learning_rate for n in (3, 0, 5)]
+        # Updates 1 to 5: 1/3, 2/3 and all of the rate, then less by a quarter of 0.9 each. Of a step the last is told.
+        assert found == [pytest.approx(1e-2 * 2 / 3), None, pytest.approx(1e-2 * 0.55)]
+        learner.save(folder)
+        later = build(then, **changes)
+        later.load(folder)
+        assert later.step(uneven(1), seed=9).learning_rate == pytest.approx(1e-2 * 0.325)
+        assert later.step(uneven(3), seed=9).learning_rate == pytest.approx(1e-2 * 0.1)
+
+
 @pytest.mark.parametrize("batch", [[], [[]], [[Sample((1, 2, 3), (False,) * 3)]]])
 def test_nothing_passed_is_a_step_without_an_update(build: Build, batch: Any) -> None:
     learner = build(2)

@@ -256,6 +256,10 @@ class Compute:
         weights, engine = self.config.weights, self.config.engine
         return TrainerConfig(
             lr=weights.learning_rate,
+            rate_schedule=weights.rate_schedule,
+            warmup_updates=weights.warmup_updates,
+            decay_updates=weights.decay_updates,
+            decay_to=weights.decay_to,
             minibatch=weights.minibatch,
             micro_batch_tokens=weights.micro_batch_tokens,
             weight_decay=weights.weight_decay,
@@ -350,6 +354,7 @@ class Compute:
         chosen = self.method.select(trajectories)
         seed = derive_seed(self.config.seed, self.method.name, step.cycle, step.step)
         result = trainer.step(chosen.rollouts, seed=seed)
+        rate = {} if result.learning_rate is None else {"learning_rate": result.learning_rate}
         self._probe = [list(sample.token_ids) for samples in chosen.rollouts for sample in samples][:PROBE_SEQUENCES]
         return ev.StepTrained(
             cycle=step.cycle,
@@ -361,7 +366,7 @@ class Compute:
             trained_tokens=result.trained_tokens,
             updates=result.updates,
             loss=result.loss,
-            metrics=dict(result.metrics),
+            metrics={**result.metrics, **rate},
             weights=trainer.weights_digest(),
         )
 

@@ -102,6 +102,11 @@ class TrainerState:
             for what, tensor in self._optimizer.state.get(parameter, {}).items()
         }
 
+    def updates(self) -> int:
+        """Return how many optimiser updates have made this state: AdamW's own count, which is in every checkpoint."""
+        counts = [state["step"] for state in self._optimizer.state.values() if "step" in state]
+        return int(torch.stack(counts).max().item()) if counts else 0  # a tensor may be without a gradient in some
+
     def copy(self) -> Copy:
         """Copy the state, to where `copied` has room."""
         weights, optimizer = copied(self.held_weights(), self.held_optimizer(), self._size())

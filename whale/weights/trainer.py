@@ -27,6 +27,7 @@ from whale.rollout.types import Engine
 from whale.weights import digest, sync
 from whale.weights.lora import Adapters, Lora
 from whale.weights.objective import LossFunction, Objective, Packing, negative_log_likelihood
+from whale.weights.rates import RateSchedule, rates
 from whale.weights.state import TrainerState
 from whale.weights.types import Sample, StepResult
 
@@ -36,6 +37,11 @@ class TrainerConfig:
     """Settings of the weight phase's optimiser and of how a step is computed."""
 
     lr: float = 3e-5
+    rate_schedule: RateSchedule = "constant"
+    """What becomes of `lr` from update to update; see `rates.rates`."""
+    warmup_updates: int = 0
+    decay_updates: int = 0
+    decay_to: float = 0.1
     minibatch: int = 64
     """Rollouts per optimiser update."""
     micro_batch_tokens: int | None = None
@@ -68,6 +74,16 @@ class TrainerConfig:
                 f"trainer: lr {self.lr}, weight_decay {self.weight_decay}, minibatch {self.minibatch}, "
                 f"micro_batch_tokens {self.micro_batch_tokens}, threads {self.threads}: "
                 "sizes start at 1, rates at 0"
+            )
+        if self.rate_schedule not in ("constant", "linear", "cosine") or not (
+            self.warmup_updates >= 0
+            and self.decay_updates >= (0 if self.rate_schedule == "constant" else 1)
+            and 0 <= self.decay_to <= 1
+        ):
+            raise UsageError(
+                f"trainer: rate_schedule {self.rate_schedule!r}, warmup_updates {self.warmup_updates}, "
+                f"decay_updates {self.decay_updates}, decay_to {self.decay_to}: constant, linear or cosine; "
+                "a decay takes at least 1 update, to a share from 0 to 1"
             )
         if self.dtype not in ("auto", "float32", "bfloat16") or self.packing not in ("auto", "tree", "rows"):
             raise UsageError(f"trainer: dtype {self.dtype!r} or packing {self.packing!r} is unknown")
@@ -107,6 +123,9 @@ class Trainer:
             eps=config.eps,
             weight_decay=config.weight_decay,
             fused=self.device.type in ("cpu", "cuda"),
+        )
+        self._rate = rates(
+            config.lr, config.rate_schedule, config.warmup_updates, config.decay_updates, config.decay_to
         )
         self._state = self._new_state(dict(_plain(config)), adapters)
         self._weights_digest: tuple[str, list[int]] | None = None
@@ -151,6 +170,8 @@ class Trainer:
             return StepResult(None, 0, 0, None)
         # A later update may fail after an earlier one has changed θ: then all of the step is undone.
         before = self._state.copy() if len(updates) > 1 else None
+        made = self._state.updates() if self._rate else 0
+        rate: float | None = None
         losses: list[float] = []
         norms: list[float] = []
         sums: defaultdict[str, float] = defaultdict(float)
@@ -163,6 +184,10 @@ class Trainer:
                 for name, value in more.items():
                     sums[name] += value
                 norms.append(norm)
+                if self._rate:
+                    rate = self._rate(made + number - 1)
+                    for group in self._optimizer.param_groups:
+                        group["lr"] = rate
                 self._optimizer.step()
                 self._optimizer.zero_grad(set_to_none=True)
         except BaseException:
@@ -173,7 +198,8 @@ class Trainer:
         self._state.steps += 1
         total = sum(trained)
         mean = sum(loss * tokens for loss, tokens in zip(losses, trained, strict=True)) / total
-        return StepResult(mean, total, len(updates), max(norms), {name: sums[name] / total for name in sorted(sums)})
+        metrics = {name: sums[name] / total for name in sorted(sums)}
+        return StepResult(mean, total, len(updates), max(norms), metrics, rate)
 
     def _gradient(self, samples: Sequence[Sample], tokens: int, where: str) -> tuple[float, float, Mapping[str, float]]:
         """Leave the gradient of L in the parameters, clipped; return L, the norm before clipping, the loss's sums."""

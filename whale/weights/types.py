@@ -51,3 +51,5 @@ class StepResult:
     grad_norm: float | None
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The method's own figures, each a mean over the trained tokens before their update."""
+    learning_rate: float | None = None
+    """Of the last update, where a schedule moves it."""

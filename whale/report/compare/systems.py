@@ -92,7 +92,15 @@ def _schedule_label(config: Mapping[str, Any]) -> str:
     return f"fst {kind}" if space == "prompts" and kind != "weight-only" else kind
 
 
-_ALWAYS = ("search.acceptance", "weights.learning_rate", "weights.lora_rank")
+_ALWAYS = (
+    "search.acceptance",
+    "weights.decay_to",
+    "weights.decay_updates",
+    "weights.learning_rate",
+    "weights.lora_rank",
+    "weights.rate_schedule",
+    "weights.warmup_updates",
+)
 """Said of a system even where no other one is beside it, unless it is the default."""
 
 _RANKS = ("weight-only", "harness-only", "stagewise", "fst", "whale", "adaptive")
