@@ -40,9 +40,6 @@ PAUSE_POLL = 0.5
 LOOSE_OBJECTS = 5_000
 """Loose objects in the harness store at which it is packed, after an acceptance."""
 
-SHOWN_REASON = 200
-"""Characters of a harness's error in a line."""
-
 _CALLS_AWAY = (ev.PauseRequested, ev.StopRequested)
 """Requests for which a proposer's session is left; others wait for its end."""
 
@@ -328,8 +325,9 @@ class Runner:
         if not alike or n == 1 or self._failing == phase:
             return
         self._failing = phase
-        reason = first.reason.strip().partition("\n")[0][:SHOWN_REASON]
-        self.reporter.note(f"{key}: {n} of {n} episodes ended as {first.status}: {reason}")
+        self.reporter.note(
+            f"{key}: {n} of {n} episodes ended as {first.status}: {search_step.first_line(first.reason)}"
+        )
 
     def record_batch(self, key: str, batch: MicroBatch) -> list[Trajectory]:
         """Sample a micro-batch; its artifact is on disk before its event."""
