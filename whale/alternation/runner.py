@@ -21,7 +21,7 @@ from whale.alternation.control import answer
 from whale.alternation.hooks import Hooks
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
-from whale.alternation.spent import phase_spent
+from whale.alternation.spent import final_test_spent, phase_spent
 from whale.alternation.state import State, reduce
 from whale.alternation.units import MicroBatch
 from whale.config import Config, HooksConfig
@@ -228,6 +228,8 @@ class Runner:
                 self.reporter.note(f"cycle {cycle}: {phase} phase")
             case ev.PhaseEnded(cycle=cycle, phase=phase):
                 self.reporter.note(f"cycle {cycle}: {phase} phase took {phase_spent(self.log, cycle, phase)}")
+            case ev.RunCompleted() if (spent := final_test_spent(self.log)).wall:
+                self.reporter.note(f"test evaluation took {spent}")
             case ev.HarnessReverted(candidate=candidate):
                 self.reporter.note(f"reverted to {candidate}")
             case ev.HarnessChosen(candidate=candidate):
