@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from whale.alternation import decide as d
 from whale.alternation.schedule import searches_first
 from whale.alternation.store_facts import invalid_note, score_note
+from whale.alternation.told import first_line
 from whale.alternation.units import derive_seed
 from whale.alternation.workbench import RunWorkbench
 from whale.errors import WhaleError
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 MAX_REASON = 2000
 """Characters that the log keeps of a candidate's error."""
-
-SHOWN_REASON = 200
-"""Characters of it in a line."""
 
 
 # --- gates ---
@@ -84,11 +82,6 @@ def _cannot_run(runner: "Runner", failed: Sequence[Trajectory]) -> WhaleError:
         f"{first_line(first.reason)}; mend h0 or the limit that it ran into and start a new run; where this machine "
         f"or a service is the cause, mend that, and `whale resume {spoken}` tries h0 again"
     ).with_details("\n\n".join(f"{t.task_id}, smoke run of h0: {t.status}: {t.reason}" for t in failed))
-
-
-def first_line(reason: str) -> str:
-    """What a line shows of a harness's error."""
-    return reason.strip().partition("\n")[0][:SHOWN_REASON]
 
 
 def source_problem(
