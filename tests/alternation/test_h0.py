@@ -106,3 +106,18 @@ def test_an_h0_that_fails_everywhere_is_searched_from_where_proposals_come_first
     state = state_of(tmp_path)
     assert state.status == "completed" and state.candidates["h0"].valid is False
     assert state.totals["score"].rollouts
+
+
+def test_an_h0_whose_model_never_answers_is_trained_with(
+    whale_here: WhaleProcess, toy_config: Path, tmp_path: Path
+) -> None:
+    """A weak model's failure, not the program's: the run says so, and goes on."""
+    harness = failing(tmp_path, "True")
+    program = harness / "harness.py"
+    program.write_text(program.read_text(encoding="utf-8").replace("raise LookupError('no entry')", "return None"))
+    settings = (f"domain_options.harness_folder={harness}", "schedule.cycles=1", "schedule.iterations=0")
+    changed = [word for setting in settings for word in ("--set", setting)]
+    told = whale_here("run", str(toy_config), "--name", "toy", *changed).stderr
+    assert "h0 is invalid: smoke run: no_answer" in told and "training may mend it" in told
+    state = state_of(tmp_path)
+    assert state.status == "completed" and state.totals["train"].rollouts

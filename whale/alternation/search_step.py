@@ -37,6 +37,9 @@ MAX_REASON = 2000
 
 # --- gates ---
 
+_A_MODEL_MAY_LEARN = frozenset({"no_answer", "bad_reply", "turn_limit", "token_limit"})
+"""How a weak model fails on a harness that is in order: some of its samples pass all the same, or come to."""
+
 
 def validate(runner: "Runner", command: d.Validate) -> None:
     """Check the source without running it; then its smoke runs, until one runs through; then the verdict.
@@ -62,7 +65,8 @@ def validate(runner: "Runner", command: d.Validate) -> None:
             failed += decode_trajectories(runner.folder.artifacts.get(recorded.artifact))
         else:
             reason = f"smoke run: {failed[0].status}: {failed[0].reason}"[:MAX_REASON]
-            if candidate == d.INITIAL and not searches_first(runner.config):
+            learnable = any(trajectory.status in _A_MODEL_MAY_LEARN for trajectory in failed)
+            if candidate == d.INITIAL and not learnable and not searches_first(runner.config):
                 raise _cannot_run(runner, failed)
     runner.append(
         f"validated/{candidate}",
@@ -70,7 +74,8 @@ def validate(runner: "Runner", command: d.Validate) -> None:
     )
     if reason is not None:
         runner.repo.record_score(candidate, invalid_note(runner.state.candidates[candidate]))
-        hope = "; proposals come before any training, and may mend it" if candidate == d.INITIAL else ""
+        mends = "proposals come before any training, and" if searches_first(runner.config) else "training"
+        hope = f"; {mends} may mend it" if candidate == d.INITIAL else ""
         runner.reporter.note(f"{candidate} is invalid: {reason.splitlines()[0]}{hope}")
 
 
