@@ -104,6 +104,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--questions", type=int, default=96)
     parser.add_argument("--samples", type=int, default=4, help="rollouts a question")
     parser.add_argument("--pack", type=int, default=8192, help="tokens computed at once")
+    parser.add_argument(
+        "--lora-rank", type=int, default=0, help="ours with LoRA on all linear layers; MFU is then wrong"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm", type=int, default=2)
     parser.add_argument("--device", default="auto")
@@ -125,8 +128,8 @@ def arguments() -> argparse.Namespace:
 def run(options: argparse.Namespace, part: str, setting: str, limit: float) -> dict[str, Any]:
     """One part in a process of its own, so that its peak of memory is its own too."""
     command = [sys.executable, __file__, "--part", part, "--setting", setting]
-    for name in ("model", "random", "questions", "samples", "pack", "rounds", "warm", "device", "data"):
-        command += [f"--{name}", str(getattr(options, name))] if getattr(options, name) != "" else []
+    for name in ("model", "random", "questions", "samples", "pack", "lora_rank", "rounds", "warm", "device", "data"):
+        command += [f"--{name.replace('_', '-')}", str(getattr(options, name))] if getattr(options, name) != "" else []
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     if limit < 1:
         return {"error": "no time left (--total)"}
@@ -207,6 +210,7 @@ def sample_data(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def ours(options: argparse.Namespace) -> dict[str, Any]:
+    from whale.weights.lora import Lora
     from whale.weights.trainer import Trainer, TrainerConfig
     from whale.weights.types import Sample
 
@@ -220,6 +224,7 @@ def ours(options: argparse.Namespace) -> dict[str, Any]:
             micro_batch_tokens=options.pack,
             device=options.device,
             dtype="auto" if on_gpu(options) else "float32",
+            lora=Lora(options.lora_rank) if options.lora_rank else None,
             **OURS[options.setting],
         ),
     )

@@ -98,6 +98,12 @@ class WeightsConfig(Table, frozen=True, kw_only=True):
     """Compute each layer's activations again in the backward pass: less memory, about a third more time."""
     compile: bool = False
     """Compile the decoder layers, on CUDA with attention over the tree, where it works. Costs minutes at the start."""
+    lora_rank: int = 0
+    """LoRA: adapters of this rank are trained beside a frozen θ0; 0: all of θ is trained."""
+    lora_alpha: float = 0.0
+    """What the adapters add is weighed by this / lora_rank; 0: twice the rank."""
+    lora_targets: str | list[str] = "all-linear"
+    """Which linear layers have adapters, by name, such as ["q_proj", "v_proj"]; "all-linear": all but the head."""
     filters: Literal["default", "paper"] = "default"
     train_turns: Literal["all", "answer"] = "all"
     checkpoint_every: int = 1
@@ -286,6 +292,8 @@ _AT_LEAST: dict[str, float] = {
     "weights.grad_clip": 0,
     "weights.micro_batch_tokens": 64,
     "weights.ranks": 1,
+    "weights.lora_rank": 0,
+    "weights.lora_alpha": 0,
     "weights.checkpoint_every": 1,
     "weights.sync_tolerance": 0,
     "search.candidates": 1,
@@ -423,9 +431,21 @@ def config_from(raw: dict[str, Any], source: str) -> Config:
             f'{source}: weights.method = "grpo" compares the rollouts of a question: '
             "weights.rollouts_per_prompt must be at least 2"
         )
+    _check_lora(config.weights, source)
     if config.evaluate.select == "test" and not config.evaluate.test_tasks:
         raise UsageError(f'{source}: evaluate.select = "test" needs evaluate.test_tasks: how many are read a cycle')
     return config
+
+
+def _check_lora(weights: WeightsConfig, source: str) -> None:
+    targets = weights.lora_targets
+    if targets != "all-linear" and (isinstance(targets, str) or not targets or not all(targets)):
+        raise UsageError(
+            f'{source}: weights.lora_targets = {targets!r}: give "all-linear", or a list of names such as ["q_proj"]'
+        )
+    for key, given in (("lora_alpha", weights.lora_alpha != 0), ("lora_targets", targets != "all-linear")):
+        if given and not weights.lora_rank:
+            raise UsageError(f"{source}: weights.{key} says how LoRA trains: set weights.lora_rank, or leave it out")
 
 
 def _check_rate_schedule(weights: WeightsConfig, source: str) -> None:

@@ -223,6 +223,25 @@ def test_configs_that_differ_in_the_seed_alone_are_one_system_and_others_say_in_
     ]
 
 
+def test_adapters_tell_a_system_and_other_spellings_of_them_do_not() -> None:
+    def made(seed: int, **weights: object) -> RunRecord:
+        record = two_cycles(seed, (0,), (0,), (1,), weights={"rollouts_per_prompt": 2, **weights})
+        return record.record(f"{seed}-{weights}")
+
+    older = made(3)
+    weights = {key: value for key, value in older.config["weights"].items() if not key.startswith("lora_")}
+    older = replace(older, state=msgspec.structs.replace(older.state, config={**older.config, "weights": weights}))
+    with_lora = [made(1, lora_rank=8), made(2, lora_rank=8, lora_alpha=16.0), made(1, lora_rank=8, lora_alpha=8.0)]
+    runs = [made(1), older, *with_lora]
+    assert [(system.name.removeprefix(WHALE), len(system.runs)) for system in group(runs).systems] == [
+        (", weights.lora_alpha=16.0, weights.lora_rank=8, weights.lora_targets=all-linear", 2),
+        (", weights.lora_alpha=8.0, weights.lora_rank=8, weights.lora_targets=all-linear", 1),
+        (", weights.lora_rank=0", 2),
+    ]
+    (alone,) = group([made(1, lora_rank=8)]).systems
+    assert alone.name == f"{WHALE}, weights.lora_rank=8"
+
+
 def test_what_bears_on_no_result_tells_no_systems_apart() -> None:
     def made(seed: int, **tables: dict[str, object]) -> RunRecord:
         return two_cycles(seed, (0,), (0,), (1,), **tables).record(f"{seed}")

@@ -44,6 +44,8 @@ def test_a_memory_plan_keeps_room_for_the_trainer() -> None:
     assert (plan.engine_weights, plan.trainer) == (2 * 1_001_000, 16 * 1_001_000)
     assert 0 < plan.kv_bytes <= (plan.free - plan.engine_weights - plan.trainer) // 2
     assert plan_memory(model, torch.bfloat16, torch.device("cpu"), kv_bytes=5).kv_bytes == 5
+    lora = plan_memory(model, torch.bfloat16, torch.device("cpu"), lora_rank=4)
+    assert lora.trainer == 8 * 1_001_000 + 16 * 4 * (1000 + 1000)
     huge = torch.nn.Linear(2**20, 2**20, device="meta")
     with pytest.raises(WhaleError, match=r"set engine\.kv_gb"):
         plan_memory(huge, torch.float32, torch.device("cpu"))

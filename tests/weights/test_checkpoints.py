@@ -289,13 +289,13 @@ def test_a_steps_copy_stays_on_a_gpu_only_where_the_step_still_fits_beside_it(
     gpu = torch.device("cuda", 0)
     for free, stays in ((needs, True), (needs - 1, False)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 2 * free))
-        assert state.has_room(gpu, weights, optimizer) is stays
-    assert not state.has_room(torch.device("cpu"), 0, 0)
+        assert state.has_room(gpu, weights, optimizer, weights // 4) is stays
+    assert not state.has_room(torch.device("cpu"), 0, 0, 0)
 
 
 def test_a_steps_copy_is_a_copy() -> None:
     weights, moments = {"a": torch.ones(3)}, {"a/exp_avg": torch.ones(2)}
-    copies = state.copied(weights, moments)
+    copies = state.copied(weights, moments, 3)
     weights["a"].zero_()
     moments["a/exp_avg"].zero_()
     assert [tensor.tolist() for copy in copies for tensor in copy.values()] == [[1, 1, 1], [1, 1]]

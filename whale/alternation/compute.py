@@ -31,9 +31,11 @@ from whale.rollout.replicas import Replicas
 from whale.rollout.sandbox.probe import best_tier
 from whale.rollout.sandbox.tiers import Tier
 from whale.rollout.types import EpisodeSpec, Trajectory
+from whale.rollout.vllm_engine import model_shape
 from whale.stopwatch import Stopwatch
 from whale.weights.checkpoints import CheckpointStore
 from whale.weights.digest import weights_digest
+from whale.weights.lora import Lora, require_targets
 from whale.weights.method import WeightMethod, method_of
 from whale.weights.objective import LossFunction
 from whale.weights.ranks import Crew, RankedTrainer
@@ -207,10 +209,10 @@ class Compute:
         self._check_sync(engine, trainer, given)
 
     def _load_engine(self, state: State) -> AnyReplica:
-        settings = self.config.engine
+        settings, lora_rank = self.config.engine, self.config.weights.lora_rank
         if settings.replicas == 1:
             self.reporter.note(f"loading {self.config.model}")
-            return Replica(load_engine(settings, self.model_path, state.model), watch=self.watch)
+            return Replica(load_engine(settings, self.model_path, state.model, lora_rank=lora_rank), watch=self.watch)
         self.reporter.note(f"loading {self.config.model} in {settings.replicas} replicas")
         origin = DomainOrigin(
             self.config.domain,
@@ -220,7 +222,7 @@ class Compute:
             self.domain.fingerprint(),
         )
         ranks = self.config.weights.ranks
-        return Replicas(settings, self.model_path, state.model, self.domain, origin, ranks, self.watch)
+        return Replicas(settings, self.model_path, state.model, self.domain, origin, ranks, self.watch, lora_rank)
 
     def _check_sync(self, engine: AnyReplica, trainer: AnyTrainer | None, given: Mapping[str, Any]) -> None:
         """Stop the run unless the engine, each of its replicas, says what the weights say that it was given."""
@@ -267,7 +269,14 @@ class Compute:
             threads=engine.threads or None,
             activation_checkpointing=weights.activation_checkpointing,
             compile=weights.compile,
+            lora=lora_of(self.config),
         )
+
+    def require_adapters(self) -> None:
+        """Raise UsageError for adapters that the model has no place for, before anything is paid."""
+        lora = lora_of(self.config)
+        if lora is not None:
+            require_targets(model_shape(self.model_path), lora)
 
     def new_trainer(self, loss: LossFunction | None = None) -> AnyTrainer:
         """A trainer at θ0, which minimises what the config's method does. On several ranks the only one."""
@@ -385,3 +394,12 @@ class Compute:
     def base_digest(self) -> str:
         """Digest of θ0."""
         return weights_digest(self.base_weights())
+
+
+def lora_of(config: Config) -> Lora | None:
+    """The adapters that a config trains; None: all of θ. Their first values are drawn by the run's seed."""
+    weights = config.weights
+    if not weights.lora_rank:
+        return None
+    targets = weights.lora_targets if isinstance(weights.lora_targets, str) else tuple(weights.lora_targets)
+    return Lora(weights.lora_rank, weights.lora_alpha, targets, config.seed)

@@ -67,6 +67,7 @@ def fork(
                 files = pinned(new.search)
             if _changed(point, new, files):
                 point = safe_point(origin, log.read(until=at + 1), at, boundary=True)
+            _require_same_adapters(origin, point.state, new)
             new = require_log(new, name)
             _copy_files(origin, making, point)
             write_config(making, new)
@@ -107,6 +108,18 @@ def _changed(point: SafePoint, new: Config, files: Mapping[str, str]) -> list[st
     changed = [key for key in differing if key not in MOVABLE]
     before = point.state.pinned
     return changed + [key for key, digest in files.items() if before.get(key, digest) != digest and key not in changed]
+
+
+def _require_same_adapters(origin: RunFolder, state: State, new: Config) -> None:
+    """What is trained, all of θ or which adapters, stays once something is."""
+    old = config_of(state).weights
+    for key in ("lora_rank", "lora_alpha", "lora_targets"):
+        if getattr(old, key) != getattr(new.weights, key) and (state.steps or state.checkpoint):
+            raise UsageError(
+                f"--set weights.{key}: {origin.name} has trained steps without it, which adapters cannot go on from; "
+                f"fork before its first step, or `whale export {origin.name}` and start a new run whose model is the "
+                "exported one"
+            )
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") -> Iterator[str]:

@@ -56,6 +56,10 @@ def require_machine(path: Path, config: Config) -> None:
     except RepoError as error:
         raise WhaleError(str(error)) from error
     require_engine(config.engine)
+    if config.weights.lora_rank:
+        from whale.weights.lora import require_peft
+
+        require_peft()
     if config.weights.ranks > 1:
         from whale.weights.ranks import kind_of
 
@@ -195,6 +199,7 @@ def open_runner(folder: RunFolder, reporter: Reporter, alive: Callable[[], bool]
         compute = Compute(config, folder, domain, reporter)
         compute.checkpoints.clean()
         try:
+            compute.require_adapters()
             if state.status == "new":
                 _start(folder, log, config, fingerprint, files, compute)
             with _repository(folder) as repo:

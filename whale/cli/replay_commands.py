@@ -146,7 +146,8 @@ def deep_replay(folder: RunFolder, recorded: list[ev.Event], problems: list[str]
             previous, compute = compute, Compute(config, folder, run_domain(folder, config), progress)
             before, trainer = trainer, compute.new_trainer()
             if before is not None and previous is not None:
-                hand_over(before, trainer)
+                if steps:  # before the first one it is θ0, and a fork may have brought adapters
+                    hand_over(before, trainer)
                 previous.close()
         elif isinstance(event, ev.RolloutsRecorded) and event.purpose == "train":
             batches.append(event.artifact)

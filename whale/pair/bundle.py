@@ -16,6 +16,7 @@ from whale.rollout.models import file_sha256
 RECORD = "pair.json"
 CARD = "README.md"
 MODEL = "model"
+ADAPTER = "adapter"
 HARNESS = "harness"
 DOMAIN = "domain"
 LICENCES = "licences"

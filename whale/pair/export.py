@@ -72,6 +72,7 @@ def export(
             licences=kept,
         )
         (making / bundle.CARD).write_text(card.render(pair, state, provenance), encoding="utf-8")
+        _write_adapter(making / bundle.ADAPTER, provenance.model, checkpoint)
         record = _record(making, config, state, pair, provenance)
         (making / bundle.RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
     return record
@@ -165,6 +166,15 @@ def _write_model(target: Path, model: Path, checkpoint: Path | None) -> None:
         )
     for path in [*shards, *model.glob("*.safetensors.index.json")]:
         shutil.copyfile(path, target / path.name)
+
+
+def _write_adapter(target: Path, base: str, checkpoint: Path | None) -> None:
+    """The pair's adapters in PEFT's own format, beside the model that has them merged."""
+    from whale.weights.lora import write_peft
+    from whale.weights.state import ADAPTER, read_summary, read_tensors
+
+    if checkpoint is not None and (facts := read_summary(checkpoint).get("lora")):
+        write_peft(target, base, facts, read_tensors(checkpoint / ADAPTER))
 
 
 def _write_tree(target: Path, files: dict[str, bytes]) -> None:

@@ -64,7 +64,7 @@ def estimate(
         seconds=seconds,
         proposer_dollars=dollars,
         machine_dollars=None if seconds is None else _times(seconds, per_second),
-        disk_bytes=_disk(most, rates, weights, unknown),
+        disk_bytes=_disk(most, rates, weights, bool(config.weights.lora_rank), unknown),
         rates=rates,
         unknown=tuple(unknown),
     )
@@ -113,13 +113,14 @@ def proposer_dollars(config: Config, least: Amounts, most: Amounts, rates: Rates
     return None
 
 
-def _disk(most: Amounts, rates: Rates, weights: int | None, unknown: list[str]) -> int | None:
+def _disk(most: Amounts, rates: Rates, weights: int | None, lora: bool, unknown: list[str]) -> int | None:
     """Checkpoints that are kept, one more inside a phase, one that is being written; rollouts."""
     if rates.bytes_per_rollout is None or weights is None:
         unknown.append("disk: --probe or --like RUN measures what a rollout takes")
         return None
     written = most.checkpoints + 2 if most.steps else 0
-    return int(written * STATE_COPIES * 4 * weights + most.rollouts * rates.bytes_per_rollout)
+    copies = 1 if lora else STATE_COPIES  # adapters and their moments are small
+    return int(written * copies * 4 * weights + most.rollouts * rates.bytes_per_rollout)
 
 
 def parameters(model: Path) -> int | None:

@@ -64,11 +64,12 @@ def require_engine(settings: EngineConfig) -> None:
 
 
 def load_engine(
-    settings: EngineConfig, model: Path, version: str, *, trainer: bool = True, sharing: int = 1
+    settings: EngineConfig, model: Path, version: str, *, trainer: bool = True, sharing: int = 1, lora_rank: int = 0
 ) -> ChatEngine:
     """Load the engine with the model's own weights, whose digest is `version`.
 
-    Its device keeps room for a trainer of the same model if there is one, and for `sharing` such engines.
+    Its device keeps room for a trainer of the same model if there is one, of adapters where they have a rank, and for
+    `sharing` such engines.
     """
     threads = settings.threads or None
     if settings.name == "vllm":
@@ -85,6 +86,7 @@ def load_engine(
             options=settings.options,
             trainer=trainer,
             sharing=sharing,
+            lora_rank=lora_rank,
         )
     if settings.name == "vllm-server":
         from whale.rollout.vllm_server import VllmServerEngine

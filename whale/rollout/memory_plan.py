@@ -11,6 +11,8 @@ from whale.errors import WhaleError
 _GIB = 1 << 30
 _TRAINER_BYTES = 16
 """Of a parameter: fp32 weights, gradient and AdamW's two moments."""
+_FROZEN_BYTES = 8
+"""Of a parameter with LoRA: fp32 weights, and θ as it is merged for the engine."""
 _ENGINE_ACTIVATIONS = 4 * _GIB
 _CPU_CACHE = 2 * _GIB
 _MOST = 64 * _GIB
@@ -51,15 +53,17 @@ def plan_memory(
     *,
     trainer: bool = True,
     sharing: int = 1,
+    lora_rank: int = 0,
 ) -> MemoryPlan:
     """Divide what is free. `kv_bytes` of 0: on a GPU half of what weights and trainer leave, at most 64 GiB.
 
-    `trainer`: whether one of the same model comes to this device; `sharing`: how many such engines it has, which
-    all start at once. `model` may be on the meta device. Raises WhaleError if nothing is left for a cache.
+    `trainer`: whether one of the same model comes to this device, with LoRA if `lora_rank` is not 0; `sharing`: how
+    many such engines it has, which all start at once. `model` may be on the meta device. Raises WhaleError if nothing
+    is left for a cache.
     """
     parameters = sum(parameter.numel() for parameter in model.parameters())
     weights = parameters * dtype.itemsize
-    training = parameters * _TRAINER_BYTES if trainer else 0
+    training = _trainer(model, parameters, lora_rank) if trainer else 0
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         training += training_activations(parameters) if trainer else 0
@@ -78,6 +82,14 @@ def plan_memory(
             f"parameters need {(free - rest) / _GIB:.1f} GiB beside a cache: free some memory, or set engine.kv_gb"
         )
     return MemoryPlan(total, free, weights, kv, training, share)
+
+
+def _trainer(model: torch.nn.Module, parameters: int, lora_rank: int) -> int:
+    if not lora_rank:
+        return parameters * _TRAINER_BYTES
+    linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    adapters = sum(lora_rank * (module.in_features + module.out_features) for module in linear)
+    return parameters * _FROZEN_BYTES + adapters * _TRAINER_BYTES
 
 
 def _host_memory() -> tuple[int, int]:

@@ -51,6 +51,8 @@ class Opening:
     """Whether the engine's device has to keep room for a trainer."""
     sharing: int
     """Engines that share the memory of this one's device."""
+    lora_rank: int = 0
+    """Of the trainer's adapters; 0: it trains all of the model."""
 
 
 @dataclass(frozen=True, slots=True)

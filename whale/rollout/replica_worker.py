@@ -66,7 +66,14 @@ class _Worker:
         """Load the domain and the engine."""
         self.domain = opening.origin.load()
         settings = opening.settings
-        engine = load_engine(settings, opening.model, opening.version, trainer=opening.trainer, sharing=opening.sharing)
+        engine = load_engine(
+            settings,
+            opening.model,
+            opening.version,
+            trainer=opening.trainer,
+            sharing=opening.sharing,
+            lora_rank=opening.lora_rank,
+        )
         self._replica = Replica(engine, beside=settings.replicas)
         return Facts(engine.name, engine.deterministic, engine.context_length, engine.dtype, self._replica.notes)
 

@@ -59,6 +59,7 @@ class Replicas:
         origin: DomainOrigin,
         ranks: int = 1,
         watch: Stopwatch | None = None,
+        lora_rank: int = 0,
     ) -> None:
         """Start `settings.replicas` processes and wait until each has its engine (minutes).
 
@@ -91,7 +92,7 @@ class Replicas:
                 "open",
                 {
                     i: (Opening(own, model, version, origin, trainer=device in trained,
-                                sharing=devices.count(device)),)
+                                sharing=devices.count(device), lora_rank=lora_rank),)
                     for i, device in enumerate(devices)
                 },
             )  # fmt: skip

@@ -56,6 +56,7 @@ class VllmEngine:
         options: Mapping[str, Any] | None = None,
         trainer: bool = True,
         sharing: int = 1,
+        lora_rank: int = 0,
     ) -> None:
         path = Path(path)
         if not (path / "config.json").is_file():
@@ -67,7 +68,7 @@ class VllmEngine:
         shape = model_shape(path)
         self._parameters = named_parameters(shape)
         self.memory: MemoryPlan = plan_memory(
-            shape, self.dtype, self.device, kv_bytes, trainer=trainer, sharing=sharing
+            shape, self.dtype, self.device, kv_bytes, trainer=trainer, sharing=sharing, lora_rank=lora_rank
         )
         self._library = InProcess(
             path,

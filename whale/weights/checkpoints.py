@@ -131,7 +131,8 @@ class CheckpointStore:
             raise CorruptLogError(f"{folder / state.WEIGHTS}: its digest is {found[:12]}, the log says {weights[:12]}")
         if trainer is None or not state.read_summary(folder)["optimizer"]:
             return False
-        found = digest.trainer_digest(found, state.read_tensors(folder / state.OPTIMIZER))
+        adapters = state.read_tensors(folder / state.ADAPTER) if state.read_summary(folder).get("lora") else {}
+        found = digest.trainer_digest(found, {**adapters, **state.read_tensors(folder / state.OPTIMIZER)})
         if found != trainer:
             raise CorruptLogError(
                 f"{folder / state.OPTIMIZER}: the digest is {found[:12]}, the log says {trainer[:12]}"

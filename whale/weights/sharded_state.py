@@ -3,7 +3,7 @@
 What is saved does not know how many ranks there were, so a run goes on with another number of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +23,29 @@ class ShardedState(TrainerState):
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return θ by name, gathered; a name that is tied to a parameter is left out."""
-        return _gathered(self.held_weights())
+        if self._adapters is None:
+            return _gathered(self.held_weights().items())
+        return _gathered(self._adapters.merged(_whole))
+
+    def adapter_tensors(self) -> dict[str, torch.Tensor]:
+        """Return the adapters by name, gathered."""
+        return {} if self._adapters is None else _gathered(self.held_weights().items())
 
     def optimizer_tensors(self) -> dict[str, torch.Tensor]:
         """Return AdamW's state as "<parameter>/<what>", gathered; empty before the first update."""
-        return _gathered(self.held_optimizer())
+        return _gathered(self.held_optimizer().items())
 
     def held_weights(self) -> dict[str, torch.Tensor]:
-        """Return θ by name as this rank holds it."""
+        """Return what is trained, θ or the adapters, by name as this rank holds it."""
+        if self._adapters is not None:
+            return {name: tensor.detach() for name, tensor in self._parameters.items()}
         known = dict(self._model.named_parameters(remove_duplicate=False))  # a sharded tensor has no address
         buffers = {name: tensor for name, tensor in self._model.state_dict().items() if name not in known}
         return {**{name: tensor.detach() for name, tensor in self._parameters.items()}, **buffers}
 
     def copy(self) -> Copy:
         """Copy this rank's parts, to where `copied` has room."""
-        weights, optimizer = copied(_parts(self.held_weights()), _parts(self.held_optimizer()))
+        weights, optimizer = copied(_parts(self.held_weights()), _parts(self.held_optimizer()), self._size())
         return Copy(weights, optimizer, self.steps)
 
     def restore(self, copy: Copy) -> None:
@@ -66,19 +74,23 @@ class ShardedState(TrainerState):
 
     def save(self, folder: Path, digests: Mapping[str, str]) -> None:
         """Write the files of a checkpoint from rank 0; all ranks gather."""
-        weights, optimizer = self.weights(), self.optimizer_tensors()
+        weights, adapters, optimizer = self.weights(), self.adapter_tensors(), self.optimizer_tensors()
         if dist.get_rank() == 0:
-            self._write(folder, weights, optimizer, digests)
+            self._write(folder, weights, adapters, optimizer, digests)
 
 
-def _gathered(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _gathered(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     first = dist.get_rank() == 0
     result = {}
-    for name, tensor in tensors.items():  # one after the other: no device holds more than one whole tensor
-        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    for name, tensor in tensors:  # one after the other: no device holds more than one whole tensor
+        whole = _whole(tensor)
         if first:
             result[name] = whole.detach().to("cpu", copy=True).contiguous()
     return result
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def _parts(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

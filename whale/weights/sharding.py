@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from whale.weights.dealing import deal
+from whale.weights.lora import Adapters
 from whale.weights.sharded_state import ShardedState
 from whale.weights.trainer import Trainer, require_finite
 from whale.weights.types import Sample
@@ -53,8 +54,13 @@ class ShardedTrainer(Trainer):
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)  # gloo knows no other
 
-    def _new_state(self, config: dict[str, Any]) -> ShardedState:
-        return ShardedState(self.model, self._optimizer, config)
+    def _new_state(self, config: dict[str, Any], adapters: Adapters | None) -> ShardedState:
+        return ShardedState(self.model, self._optimizer, config, adapters)
+
+    def _of_all(self, digest: str) -> str:
+        told = [digest]
+        dist.broadcast_object_list(told, src=0, device=self.device)
+        return told[0]
 
     def _accumulate(self, samples: Sequence[Sample], tokens: int, where: str) -> tuple[float, Mapping[str, float]]:
         parts = deal(samples, dist.get_world_size(), shared=self._objective.packing == "tree")

@@ -5,7 +5,8 @@ Each optimiser update minimises, over its rollouts τ and the positions I(τ) th
     L(θ) = Σ_τ Σ_{t in I(τ)} ℓ(log π_θ(τ_t | τ_<t))  /  Σ_τ |I(τ)|
 
 as one sum over one number of tokens, however the samples are packed and cut into micro-batches. ℓ is the
-method's (`rsft`, `grpo`). θ and the optimiser's state are fp32; under bf16 the products are autocast.
+method's (`rsft`, `grpo`). θ and the optimiser's state are fp32; under bf16 the products are autocast. With LoRA the
+update is the adapters' alone, and θ is what they make of the frozen base (`lora`).
 """
 
 import hashlib
@@ -13,7 +14,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from whale.errors import UsageError, WhaleError
 from whale.rollout.devices import resolve_device, resolve_dtype
 from whale.rollout.types import Engine
 from whale.weights import digest, sync
+from whale.weights.lora import Adapters, Lora
 from whale.weights.objective import LossFunction, Objective, Packing, negative_log_likelihood
 from whale.weights.rates import RateSchedule, rates
 from whale.weights.state import TrainerState
@@ -61,6 +63,8 @@ class TrainerConfig:
     """Compute each layer's activations again in the backward pass: less memory, about a third more time."""
     compile: bool = False
     """Compile the decoder layers, on CUDA with attention over the tree, where it works. Costs minutes at the start."""
+    lora: Lora | None = None
+    """Train adapters beside a frozen θ0; None: all of θ."""
 
     def __post_init__(self) -> None:
         """Reject what no step can run with."""
@@ -102,16 +106,18 @@ class Trainer:
         self.device = resolve_device(config.device)
         self.dtype = resolve_dtype(config.dtype, self.device)
         self.model = _model(model)
+        adapters = Adapters(self.model, config.lora) if config.lora else None
         self.model.to(device=self.device, dtype=torch.float32)  # type: ignore[call-arg]  # behind a decorator
         self.model.train(False)  # no dropout: the equation has none
-        self.model.requires_grad_(True)
+        if adapters is None:
+            self.model.requires_grad_(True)
         capacity = config.micro_batch_tokens or (1024 if self.device.type == "cpu" else 8192)
         self._objective = Objective(
             self.model, self.dtype, capacity, config.packing, config.activation_checkpointing, config.compile
         )
         self._distribute()
         self._optimizer = torch.optim.AdamW(
-            self.model.parameters(),
+            [parameter for parameter in self.model.parameters() if parameter.requires_grad],
             lr=config.lr,
             betas=config.betas,
             eps=config.eps,
@@ -121,15 +127,15 @@ class Trainer:
         self._rate = rates(
             config.lr, config.rate_schedule, config.warmup_updates, config.decay_updates, config.decay_to
         )
-        self._state = self._new_state(dict(_plain(config)))
+        self._state = self._new_state(dict(_plain(config)), adapters)
         self._weights_digest: tuple[str, list[int]] | None = None
         """Of θ as it is, with how often each tensor had been changed by then."""
 
     def _distribute(self) -> None:
         """Nothing: one process holds all. `sharding.ShardedTrainer` cuts the parameters here."""
 
-    def _new_state(self, config: dict[str, Any]) -> TrainerState:
-        return TrainerState(self.model, self._optimizer, config)
+    def _new_state(self, config: dict[str, Any], adapters: Adapters | None) -> TrainerState:
+        return TrainerState(self.model, self._optimizer, config, adapters)
 
     @property
     def steps(self) -> int:
@@ -242,23 +248,24 @@ class Trainer:
         return sync.check_engine(engine, sequences, self.logprobs(sequences), tolerance)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return θ by name, on its device, not copied; a tied output head is left out."""
+        """Return θ by name, on its device; a tied output head is left out. Not copied, but where LoRA merges it."""
         return self._state.weights()
 
     def weights_digest(self) -> str:
         """Return the digest of θ (`digest.weights_digest`), computed once a θ; a write through `.data` goes unseen."""
-        tensors = self.state_dict()
-        changes = [tensor._version for tensor in tensors.values()]
+        changes = self._state.changes()
         if self._weights_digest is None or self._weights_digest[1] != changes:
-            self._weights_digest = digest.weights_digest(tensors), changes
+            self._weights_digest = digest.weights_digest(self.state_dict()), changes
         return self._weights_digest[0]
 
     def trainer_digest(self) -> str:
-        """Return the digest of θ and the optimiser's state."""
-        return digest.trainer_digest(self.weights_digest(), self._state.optimizer_tensors())
+        """Return the digest of θ and of what makes up the trainer besides: the optimiser's state, adapters."""
+        return digest.trainer_digest(self.weights_digest(), self._state.beside_weights())
 
     def go_on_from(self, other: "Trainer") -> None:
         """Take over another trainer's θ, optimiser and step count, its settings and loss aside."""
+        if self.config.lora != other.config.lora:
+            raise WhaleError(f"a trainer of {self._state.kind} cannot go on from one of {other._state.kind}")
         self._weights_digest = None
         self._state.restore(other._state.copy())
 
@@ -268,7 +275,7 @@ class Trainer:
         Not atomic by itself: `checkpoints.CheckpointStore.save` is.
         """
         weights = self.weights_digest()
-        trainer = digest.trainer_digest(weights, self._state.optimizer_tensors())
+        trainer = digest.trainer_digest(weights, self._state.beside_weights())
         digests = {"weights": weights, "trainer": trainer}
         self._state.save(Path(folder), digests)
         return digests
@@ -276,11 +283,21 @@ class Trainer:
     def load(self, folder: str | Path) -> None:
         """Take over the state saved in `folder`, learning rate and other settings aside.
 
-        Raises WhaleError if it is of another model, incomplete, or without the optimiser's state; then
-        nothing has changed.
+        Raises WhaleError if it is of another model or of other adapters, incomplete, or without the optimiser's
+        state; then nothing has changed.
         """
         self._weights_digest = None
-        self._state.load(Path(folder))
+        before = self._state.copy() if self.config.lora else None
+        saved = self._state.load(Path(folder))
+        if before is not None and self._of_all(self.weights_digest()) != saved:
+            # Adapters fit any base of the same shape; what they make of it does not.
+            self._weights_digest = None
+            self._state.restore(before)
+            raise WhaleError(f"{folder} is of another model: its adapters belong to another base than the one loaded")
+
+    def _of_all(self, digest: str) -> str:
+        """The digest of the whole, on each rank."""
+        return digest
 
 
 def require_finite(what: str, value: float, where: str) -> None:
@@ -292,6 +309,8 @@ def require_finite(what: str, value: float, where: str) -> None:
 def _plain(config: TrainerConfig) -> Iterator[tuple[str, Any]]:
     for name in TrainerConfig.__slots__:
         value = getattr(config, name)
+        if isinstance(value, Lora):
+            value = asdict(value)
         yield name, list(value) if isinstance(value, tuple) else value
 
 

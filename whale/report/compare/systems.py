@@ -97,10 +97,14 @@ _ALWAYS = (
     "weights.decay_to",
     "weights.decay_updates",
     "weights.learning_rate",
+    "weights.lora_rank",
     "weights.rate_schedule",
     "weights.warmup_updates",
 )
 """Said of a system even where no other one is beside it, unless it is the default."""
+
+_OF_ADAPTERS = ("weights.lora_alpha", "weights.lora_targets")
+"""Said only of a system that has some: its rank of 0 says enough of another one."""
 
 _RANKS = ("weight-only", "harness-only", "stagewise", "fst", "whale", "adaptive")
 
@@ -165,6 +169,7 @@ def _distinction(record: RunRecord, twins: Sequence[RunRecord]) -> str:
     shown = {key for config in configs for key in config if len({repr(other.get(key)) for other in configs}) > 1}
     shown |= {key for key in _ALWAYS if key in mine and mine[key] != usual.get(key)}
     values = mine | ({"model": _model_name(record, twins)} if "model" in shown else {})
+    shown -= {key for key in _OF_ADAPTERS if key not in values}
     return "".join(f", {key}={values.get(key)}" for key in sorted(shown))
 
 

@@ -33,8 +33,12 @@ def telling(config: Mapping[str, Any]) -> dict[str, Any]:
         *(_STAGEWISE if kind != "stagewise" else ("schedule.cycles",)),
         *(_ADAPTIVE if kind != "adaptive" else ()),
         *(("schedule.tasks_success", "schedule.tasks_share") if not values["schedule.tasks_patience"] else ()),
+        *(("weights.lora_alpha", "weights.lora_targets") if not values["weights.lora_rank"] else ()),
         *(("weights.clip_",) if values["weights.method"] != "grpo" else ()),
     ]
+    values["weights.lora_alpha"] = float(values["weights.lora_alpha"] or 2 * values["weights.lora_rank"])
+    if isinstance(values["weights.lora_targets"], list):
+        values["weights.lora_targets"] = sorted(values["weights.lora_targets"])
     return {
         key: _same(value) if key.endswith("epochs") else value
         for key, value in values.items()
