@@ -15,7 +15,7 @@ from tests.alternation.test_resume import KILL_AT
 from tests.runs import WhaleProcess, environment
 from whale import stopwatch
 from whale.alternation.run_folder import RunFolder
-from whale.alternation.spent import PARTS, phase_spent, spent_in
+from whale.alternation.spent import PARTS, PLACES, final_test_spent, phase_spent, spent_in
 from whale.events import types as ev
 from whale.stopwatch import Stopwatch
 
@@ -68,10 +68,18 @@ def test_each_phase_tells_its_parts_which_sum_to_all_the_time_of_the_run(
         assert (spent.seconds["sync"] > 0) == ((cycle, phase) in {(1, "weight"), (1, "harness")})
         assert f"cycle {cycle}: {phase} phase took {spent}\n" in told
     seconds = json.loads(whale_here("status", "a", "--json").stdout)["seconds"]
-    assert set(seconds) == {"between", "weight", "harness", "evaluate"}
+    assert list(seconds) == ["start", "weight", "harness", "evaluate", "test", "between"]
     for kind in ("weight", "harness", "evaluate"):
         assert sum(seconds[kind].values()) == sum(spent.wall for _, phase, spent in phases if phase == kind)
-    assert "wall time" in whale_here("status", "a").stdout
+    assert min(seconds["test"][part] for part in ("generate", "harness", "verify")) > 0
+    assert seconds["start"]["generate"] > 0 and not seconds["between"].get("generate"), "h0's smoke run is the start's"
+    with RunFolder(tmp_path / "runs" / "a").open_log(readonly=True) as log:
+        test = final_test_spent(log)
+    assert test.wall == sum(seconds["test"].values()) and test.rollouts == 4, "both pairs, 2 tasks each"
+    assert f"test evaluation took {test}\n" in told
+    table = whale_here("status", "a").stdout.partition("wall time")[2]
+    rows = [line.split("  ")[0] for line in table.strip().splitlines()[1:7]]
+    assert rows == [PLACES[place] for place in seconds]
     assert whale_here("replay", "a", "--deep", "--quiet").returncode == 0
 
 

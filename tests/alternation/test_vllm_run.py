@@ -185,6 +185,19 @@ def test_an_engine_that_fails_among_a_runs_rollouts_is_one_line_and_the_run_goes
     goes_on(RunFolder(runs / "cut"), lambda: whale("resume", "cut", "--quiet", "--set", "engine.kv_gb=0.125"))
 
 
+def test_a_run_that_began_with_options_that_vllm_cannot_take_goes_on_with_others(
+    vllm_config: Path, whale: WhaleProcess, tmp_path: Path
+) -> None:
+    options = "engine.options={max_num_seqs=8, max_num_batched_tokens=4}"
+    refused = whale("run", str(vllm_config), "--name", "r", "--quiet", "--set", options, check=False, timeout=900)
+    assert refused.returncode == 2 and "cannot take them" in refused.stderr
+    folder = RunFolder(tmp_path / "runs" / "r")
+    assert not rollouts(folder)
+    other = "engine.options={max_num_seqs=8, max_num_batched_tokens=1024}"
+    whale("resume", "r", "--quiet", "--set", other, timeout=900)
+    assert folder.state().status == "completed" and rollouts(folder)
+
+
 def test_a_run_whose_server_is_killed_goes_on_with_another(
     vllm_config: Path, whale: WhaleProcess, tmp_path: Path
 ) -> None:

@@ -111,7 +111,7 @@ def flex_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def flexible(model: PreTrainedModel, recompute: bool = False) -> Objective:
     objective = Objective(model, torch.float32, 240, "tree", recompute)
-    assert objective._try(True, False, recompute), objective.notes
+    assert objective._go([(True, False)], recompute), objective.notes
     return objective
 
 
@@ -152,7 +152,7 @@ def test_flex_attention_in_its_plain_form_gives_loss_and_gradient_of_the_equatio
 def test_where_flex_attention_does_not_work_the_objective_says_why_and_goes_on() -> None:
     objective = Objective(tiny_llama(), torch.float32, 150, "tree")
     before = gradient(objective, SAMPLES)
-    assert not objective._try(True, False, False)
+    assert not objective._go([(True, False)], False)
     assert not objective.flex
     (note,) = objective.notes
     assert note.startswith("no flex attention: ")
@@ -261,6 +261,26 @@ def test_no_tensors_gradient_may_be_wrong(
     assert not objective.compiled
     (note,) = objective.notes
     assert "gradient" in note
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_all_ways_are_measured_by_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the probes that go through the model in float32 beside a bfloat16 trainer's own."""
+    other_layers(monkeypatch, cutting_the_gradient)
+    objective = Objective(tiny_llama(), torch.bfloat16, 1024, "tree")
+    trials: Any = Objective._trials
+    tried: list[torch.dtype] = []
+
+    def counted(self: Objective, dtype: torch.dtype, places: Any) -> Any:
+        tried.append(dtype)
+        return trials(self, dtype, places)
+
+    monkeypatch.setattr(Objective, "_trials", counted)
+    assert not objective._go([(True, True), (True, False), (False, True)], False)
+    assert [note.partition(":")[0] for note in objective.notes] == [
+        "no flex attention and compiled layers", "no flex attention", "no compiled layers",
+    ]  # fmt: skip
+    assert tried == [torch.float32, torch.bfloat16] + 3 * [torch.bfloat16], "each way's own, beside the first two"
 
 
 def test_a_vocabulary_too_small_to_try_compiling_on_is_a_note() -> None:

@@ -230,7 +230,10 @@ def _gates(state: State, config: Config, candidate_id: str) -> Command | None:
     if not candidate.committed:
         return Commit(candidate_id)
     if candidate.valid is None:
-        unit = units.smoke_unit(config, state.splits["weight"], candidate_id, state.weights)
+        unit = units.smoke_unit(
+            config, state.splits["weight"], candidate_id, state.weights,
+            first=candidate_id == INITIAL, attempt=state.smoke_attempts + 1,
+        )  # fmt: skip
         return Validate(candidate_id, unit)
     return None
 

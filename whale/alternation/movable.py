@@ -16,9 +16,33 @@ from whale.alternation.state import State
 from whale.config import AROUND, Config, apply_overrides, config_from, load_around, to_builtins
 from whale.errors import UsageError
 
+OPTIONS = "engine.options"
+
+FREE_OPTIONS = (
+    "async_scheduling",
+    "block_size",
+    "cpu_offload_gb",
+    "cudagraph_capture_sizes",
+    "enable_chunked_prefill",
+    "enable_prefix_caching",
+    "enforce_eager",
+    "gpu_memory_utilization",
+    "kv_cache_memory_bytes",
+    "long_prefill_token_threshold",
+    "max_cudagraph_capture_size",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "num_gpu_blocks_override",
+    "optimization_level",
+    "swap_space",
+)
+"""Of vLLM's options those that say how it divides its memory and its steps. Others say what is sampled, such as
+`max_model_len` (which prompts fit) or `quantization`, and belong to the run."""
+
 MOVABLE = (
     "engine.device",
     "engine.kv_gb",
+    *(f"{OPTIONS}.{name}" for name in FREE_OPTIONS),
     "engine.replicas",
     "engine.threads",
     "engine.url",
@@ -58,6 +82,8 @@ def with_moved(config: Mapping[str, Any], config_file: Path) -> dict[str, Any]:
         found, value = _at(raw, key)
         if found:
             result = _with(result, key.split("."), value)
+        elif key.startswith(f"{OPTIONS}.") and _at(raw, OPTIONS)[0]:
+            result = _without(result, key.split("."))  # options have no defaults: one that is gone was dropped
     return result
 
 
@@ -65,8 +91,7 @@ def without_movable(config: Mapping[str, Any]) -> dict[str, Any]:
     """What is left of a config when nothing of it may change: equal for runs that do the same."""
     result = dict(config)
     for key in MOVABLE:
-        if _at(result, key)[0]:
-            result = _with(result, key.split("."), None)
+        result = _without(result, key.split("."))
     return result
 
 
@@ -78,19 +103,29 @@ def moved(folder: RunFolder, state: State, overrides: Sequence[str]) -> Config:
     """
     for item in overrides:
         key, separator, _ = item.partition("=")
-        if separator and key not in MOVABLE and key.split(".")[0] not in _TOLD:
+        known = key in MOVABLE or key == OPTIONS or key.startswith(f"{OPTIONS}.")
+        if separator and not known and key.split(".")[0] not in _TOLD:
             raise UsageError(_refusal(folder, key, item))
     around = to_builtins(load_around(folder.config_file))
-    raw = to_builtins(present_config(folder, state)) | {table: around[table] for table in AROUND}
-    return config_from(apply_overrides(raw, list(overrides)), source="--set")
+    present = present_config(folder, state)
+    raw = to_builtins(present) | {table: around[table] for table in AROUND}
+    config = config_from(apply_overrides(raw, list(overrides)), source="--set")
+    old, new = present.engine.options, config.engine.options
+    for name in sorted({*old, *new} - {*FREE_OPTIONS}):
+        if old.get(name) != new.get(name):
+            item = next(item for item in reversed(overrides) if item.startswith(OPTIONS))
+            raise UsageError(_refusal(folder, f"{OPTIONS}.{name}", item))
+    return config
 
 
 def _refusal(folder: RunFolder, key: str, item: str) -> str:
     if key.split(".")[0] == "events":
         return f"--set {key}: a resume does not move a log; once it lies elsewhere, say where in {folder.config_file}"
+    keys = [key for key in MOVABLE if not key.startswith(OPTIONS)]
     return (
         f"--set {key}: {folder.name} keeps what it began with; `whale fork {folder.name} --set {shlex.quote(item)}` "
-        f"makes a new run that goes on with it. A resume may set {', '.join(MOVABLE)}, hooks.* and track.*"
+        f"makes a new run that goes on with it. A resume may set {', '.join(keys)}, hooks.*, track.*, and of {OPTIONS} "
+        f"{', '.join(FREE_OPTIONS)}"
     )
 
 
@@ -106,3 +141,11 @@ def _at(config: Mapping[str, Any], key: str) -> tuple[bool, Any]:
 def _with(config: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
     first, *rest = path
     return {**config, first: _with(config.get(first) or {}, rest, value) if rest else value}
+
+
+def _without(config: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    first, *rest = path
+    inner = config.get(first)
+    if rest and isinstance(inner, Mapping):
+        return {**config, first: _without(inner, rest)}
+    return {key: value for key, value in config.items() if rest or key != first}

@@ -21,8 +21,8 @@ from whale.alternation.control import answer
 from whale.alternation.hooks import Hooks
 from whale.alternation.progress import Reporter
 from whale.alternation.run_folder import RunFolder
-from whale.alternation.spent import phase_spent
 from whale.alternation.state import State, reduce
+from whale.alternation.told import Told
 from whale.alternation.units import MicroBatch
 from whale.config import Config, HooksConfig
 from whale.domains.base import Domain
@@ -39,9 +39,6 @@ PAUSE_POLL = 0.5
 """Seconds between looks at the log while paused."""
 LOOSE_OBJECTS = 5_000
 """Loose objects in the harness store at which it is packed, after an acceptance."""
-
-SHOWN_REASON = 200
-"""Characters of a harness's error in a line."""
 
 _CALLS_AWAY = (ev.PauseRequested, ev.StopRequested)
 """Requests for which a proposer's session is left; others wait for its end."""
@@ -80,12 +77,7 @@ class Runner:
         self.stopping = threading.Event()
         self.interrupted = threading.Event()
         self._files: dict[str, Mapping[str, bytes]] = {}
-        self._open_unit = ""
-        self._tokens = 0
-        """Sampled by this process for the open unit."""
-        self._failing: tuple[int, str | None] | None = None
-        """The phase of which it was told that all episodes of a micro-batch failed alike."""
-        self._asked: int | None = None
+        self.told = Told(reporter, log)
 
     # --- the log ---
 
@@ -226,17 +218,7 @@ class Runner:
 
     def _do_Append(self, command: d.Append) -> None:
         self.append(command.key, command.event)
-        match command.event:
-            case ev.PhaseStarted(cycle=cycle, phase=phase):
-                self.reporter.note(f"cycle {cycle}: {phase} phase")
-            case ev.PhaseEnded(cycle=cycle, phase=phase):
-                self.reporter.note(f"cycle {cycle}: {phase} phase took {phase_spent(self.log, cycle, phase)}")
-            case ev.HarnessReverted(candidate=candidate):
-                self.reporter.note(f"reverted to {candidate}")
-            case ev.HarnessChosen(candidate=candidate):
-                self.reporter.note(f"accepted {candidate} by hand")
-            case ev.ControlHandled(kind=kind, outcome=outcome_, detail=detail):
-                self.reporter.note(f"{kind}: {outcome_} - {detail}")
+        self.told.appended(command.event)
 
     def _do_Wait(self, command: d.Wait) -> None:
         self._wait()
@@ -250,7 +232,7 @@ class Runner:
         request = self.state.requests[command.request]
         handled = answer(self.state, self.config, command.request, request)
         self.append(f"handled/{command.request}", handled)
-        self.reporter.note(f"{handled.kind}: {handled.outcome}{' - ' if handled.detail else ''}{handled.detail}")
+        self.told.handled(handled)
 
     def _do_ProposeInitial(self, command: d.ProposeInitial) -> None:
         tree = self.repo.write_tree(self.domain.h0())
@@ -306,30 +288,9 @@ class Runner:
         return self._files[tree]
 
     def _do_RunBatch(self, command: d.RunBatch) -> None:
-        batch, unit = command.batch, command.unit
-        if self._open_unit != unit.key:
-            self._open_unit, self._tokens = unit.key, 0
-            done = sum(len(b.episodes) for b in unit.batches[: command.done])
-            self.reporter.begin(unit.key, unit.rollouts, done)
-        trajectories = self.record_batch(batch.key, batch)
-        self._tokens += sum(trajectory.generated for trajectory in trajectories)
-        done = sum(len(b.episodes) for b in unit.batches[: command.done + 1])
-        outcomes = [o for b in self.state.batches.values() for o in b.outcomes]
-        passed = sum(o.reward for o in outcomes)
-        self.reporter.advance(done, f"reward {passed / max(1, len(outcomes)):.3f}", self._tokens)
-        self._tell_if_all_failed(batch.key, trajectories)
-        if done == unit.rollouts:
-            self.reporter.end()
-
-    def _tell_if_all_failed(self, key: str, trajectories: list[Trajectory]) -> None:
-        """One line a phase. A single episode says little; a smoke run, which is one, tells its own failure."""
-        first, n, phase = trajectories[0], len(trajectories), (self.state.cycle, self.state.phase)
-        alike = first.status != "ok" and all(trajectory.status == first.status for trajectory in trajectories)
-        if not alike or n == 1 or self._failing == phase:
-            return
-        self._failing = phase
-        reason = first.reason.strip().partition("\n")[0][:SHOWN_REASON]
-        self.reporter.note(f"{key}: {n} of {n} episodes ended as {first.status}: {reason}")
+        self.told.sampling(command)
+        trajectories = self.record_batch(command.batch.key, command.batch)
+        self.told.sampled(command, trajectories, self.state)
 
     def record_batch(self, key: str, batch: MicroBatch) -> list[Trajectory]:
         """Sample a micro-batch; its artifact is on disk before its event."""
@@ -352,22 +313,14 @@ class Runner:
 
     def _do_Train(self, command: d.Train) -> None:
         started = time.monotonic()
-        self.reporter.begin(f"c{command.cycle:03d} train step {command.step}/{command.steps}", 1)
+        self.told.training(command)
         event = self.compute.train(self.state, command.cycle, command.step)
         self.append(
             f"c{command.cycle:03d}/weight/s{command.step:04d}/trained",
             event,
             seconds=round(time.monotonic() - started, 3),
         )
-        loss = "no update" if event.loss is None else f"loss {event.loss:.4f}"
-        loss += "".join(f", {name} {value:.3g}" for name, value in event.metrics.items())
-        dropped = ", ".join(f"{count} {reason}" for reason, count in event.dropped.items() if count)
-        self.reporter.advance(1, loss)
-        self.reporter.end()
-        self.reporter.note(
-            f"step {command.step}/{command.steps}: {event.passed} of {event.rollouts} passed"
-            f"{f' (dropped: {dropped})' if dropped else ''}, {loss}"
-        )
+        self.told.trained(command, event)
 
     def _do_SaveCheckpoint(self, command: d.SaveCheckpoint) -> None:
         weights, trainer = self.compute.save(self.state, command.checkpoint)
@@ -403,13 +356,7 @@ class Runner:
         acceptance_step.judge(self, command)
 
     def _do_AwaitApproval(self, command: d.AwaitApproval) -> None:
-        if self._asked != self.state.acceptance_serial:
-            self._asked = self.state.acceptance_serial
-            name = self.state.name
-            self.reporter.note(
-                f"{command.candidate} waits for a reviewer: `whale diff {name} accepted {command.candidate}`, then "
-                f"`whale approve {name} {command.candidate}` or with --decline"
-            )
+        self.told.waits_for_reviewer(command.candidate, self.state)
         self._wait()
 
     def _do_ProposeTasks(self, command: d.ProposeTasks) -> None:

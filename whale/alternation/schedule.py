@@ -175,6 +175,13 @@ def rounds(state: State, config: Config) -> int:
     return most if left is None else min(most, state.iteration + left)
 
 
+def searches_first(config: Config) -> bool:
+    """Whether proposals come before any training: h0 may then be one that they have to mend."""
+    start = State()
+    trains = config.epochs > 0 and "weight" in phases(start, config, 1)
+    return not trains and rounds(start, config) > 0
+
+
 def another_round(state: State, config: Config) -> bool:
     """Whether a proposal round may still come, so that a human's harness can enter with it."""
     last = cycles(state, config)

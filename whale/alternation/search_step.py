@@ -7,7 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from whale.alternation import decide as d
+from whale.alternation.schedule import searches_first
 from whale.alternation.store_facts import invalid_note, score_note
+from whale.alternation.told import first_line
 from whale.alternation.units import derive_seed
 from whale.alternation.workbench import RunWorkbench
 from whale.errors import WhaleError
@@ -35,9 +37,16 @@ MAX_REASON = 2000
 
 # --- gates ---
 
+_A_MODEL_MAY_LEARN = frozenset({"no_answer", "bad_reply", "turn_limit", "token_limit"})
+"""How a weak model fails on a harness that is in order: some of its samples pass all the same, or come to."""
+
 
 def validate(runner: "Runner", command: d.Validate) -> None:
-    """Check the source without running it; then one smoke rollout; then the verdict."""
+    """Check the source without running it; then its smoke runs, until one runs through; then the verdict.
+
+    Raises:
+        WhaleError: the run's first harness cannot be run, and something is to be trained with it.
+    """
     candidate = command.candidate
     files = runner.files(candidate)
     reason = source_problem(runner, files)
@@ -45,22 +54,39 @@ def validate(runner: "Runner", command: d.Validate) -> None:
         # Every proposal is measured against h0 and falls back on it: nothing is worth paying for.
         raise WhaleError(f"h0, the domain's first harness, cannot be run: {reason.splitlines()[0]}")
     if reason is None:
-        batch = command.unit.batches[0]
-        recorded = runner.state.batches.get(batch.key)
-        if recorded is None:
-            runner.record_batch(batch.key, batch)
-            return  # decided again, with the smoke run in the state
-        result = recorded.outcomes[0]
-        if result.status != "ok":
-            detail = decode_trajectories(runner.folder.artifacts.get(recorded.artifact))[0].reason
-            reason = f"smoke run: {result.status}: {detail}"[:MAX_REASON]
+        failed: list[Trajectory] = []
+        for batch in command.unit.batches:
+            recorded = runner.state.batches.get(batch.key)
+            if recorded is None:
+                runner.record_batch(batch.key, batch)
+                return  # decided again, with the smoke run in the state
+            if any(outcome.status == "ok" for outcome in recorded.outcomes):
+                break
+            failed += decode_trajectories(runner.folder.artifacts.get(recorded.artifact))
+        else:
+            reason = f"smoke run: {failed[0].status}: {failed[0].reason}"[:MAX_REASON]
+            learnable = any(trajectory.status in _A_MODEL_MAY_LEARN for trajectory in failed)
+            if candidate == d.INITIAL and not learnable and not searches_first(runner.config):
+                raise _cannot_run(runner, failed)
     runner.append(
         f"validated/{candidate}",
         ev.HarnessValidated(candidate=candidate, valid=reason is None, reason=reason or ""),
     )
     if reason is not None:
         runner.repo.record_score(candidate, invalid_note(runner.state.candidates[candidate]))
-        runner.reporter.note(f"{candidate} is invalid: {reason.splitlines()[0]}")
+        mends = "proposals come before any training, and" if searches_first(runner.config) else "training"
+        hope = f"; {mends} may mend it" if candidate == d.INITIAL else ""
+        runner.reporter.note(f"{candidate} is invalid: {reason.splitlines()[0]}{hope}")
+
+
+def _cannot_run(runner: "Runner", failed: Sequence[Trajectory]) -> WhaleError:
+    """A weight phase would have nothing to train on, and days later all others would be measured against nothing."""
+    first, spoken = failed[0], runner.folder.spoken
+    return WhaleError(
+        f"h0, the domain's first harness, failed in all of its {len(failed)} smoke runs, the first as {first.status}: "
+        f"{first_line(first.reason)}; mend h0 or the limit that it ran into and start a new run; where this machine "
+        f"or a service is the cause, mend that, and `whale resume {spoken}` tries h0 again"
+    ).with_details("\n\n".join(f"{t.task_id}, smoke run of h0: {t.status}: {t.reason}" for t in failed))
 
 
 def source_problem(

@@ -1,6 +1,6 @@
-"""What a phase has taken, from the log alone: each event's `meta` says where the time since the one before went."""
+"""What a phase or other work has taken, from the log alone: each event's `meta` tells the time since the one before."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,18 @@ from whale.events import types as ev
 PARTS = ("generate", "harness", "verify", "train", "sync", "other")
 """Of wall time: the engine; what its episodes' processes were waited for; verdicts; the trainer; new weights into the
 engine and the check that it has them; the rest."""
+
+PLACES = {
+    "start": "start",
+    "tasks": "tasks",
+    "weight": "weight",
+    "harness": "harness",
+    "evaluate": "evaluate",
+    "test": "test evaluation",
+    "between": "between phases",
+}
+"""Where in a run time is spent, in a run's order, and what a table calls it: kinds of phase, and outside of phases what
+is before the first one, the test after the last, and the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +68,23 @@ def phase_spent(log: EventLog, cycle: int, phase: ev.PhaseName) -> Spent:
     ended = log.find(f"c{cycle:03d}/{phase}/ended", "run")
     assert started is not None
     return spent_in(log.read(after=started.position, until=ended.position if ended else None))
+
+
+def placed(run: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """A run's recorded events from its first on, each with the place (`PLACES`) of the time before it."""
+    phase, outside = "", "start"
+    for recorded in run:
+        event = recorded.event
+        tested = isinstance(event, ev.Evaluated) or (
+            isinstance(event, ev.RolloutsRecorded) and event.purpose == "evaluate"
+        )
+        yield phase or ("test" if tested else outside), recorded
+        if isinstance(event, ev.PhaseStarted):
+            phase, outside = event.phase, "between"
+        elif isinstance(event, ev.PhaseEnded):
+            phase = ""
+
+
+def final_test_spent(log: EventLog) -> Spent:
+    """What the test after the last phase has taken."""
+    return spent_in(recorded for place, recorded in placed(log.read()) if place == "test")

@@ -123,6 +123,8 @@ class State(msgspec.Struct, frozen=True):
     barred: frozenset[str] = frozenset()
     # the open unit and the current phase's archive
     batches: Mapping[str, ev.RolloutsRecorded] = field(default_factory=dict)
+    smoke_attempts: int = 0
+    """How often h0 failed in all of its smoke runs, and the run was stopped for it."""
     phase_scores: Mapping[str, ev.CandidateScored] = field(default_factory=dict)
     phase_outcomes: Mapping[str, tuple[ev.Outcome, ...]] = field(default_factory=dict)
     phase_artifacts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -521,7 +523,11 @@ def _completed(state: State, event: ev.RunCompleted) -> State:
 
 
 def _interrupted(state: State, event: ev.RunInterrupted) -> State:
-    return replace(state, interrupted=event.reason)
+    state = replace(state, interrupted=event.reason)
+    # Before h0 is settled only its smoke runs are open: it failed in more than the first, and is tried anew.
+    if state.acceptance_serial < 0 and len(state.batches) > 1:
+        return replace(state, batches={}, smoke_attempts=state.smoke_attempts + 1)
+    return state
 
 
 def _handled(state: State, event: ev.ControlHandled) -> State:

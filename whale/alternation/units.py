@@ -143,11 +143,24 @@ def scoring_unit(
     return _cut(key, "score", "harness", candidate, weights, episodes, config.engine.micro_batch, ends)
 
 
-def smoke_unit(config: Config, n: int, candidate: str, weights: str) -> Unit:
-    """One training task, before anything is paid for a score."""
-    task = derive_seed(config.seed, "smoke") % n
-    episodes = [Episode(task, 0, derive_seed(config.seed, "smoke", task))]
-    return _cut(f"smoke/{candidate}", "smoke", "weight", candidate, weights, episodes, 1)
+FIRST_SMOKES = 16
+"""Smoke runs of h0 at most, over training tasks: where all fail it counts as a harness that cannot run."""
+
+
+def smoke_unit(config: Config, n: int, candidate: str, weights: str, first: bool = False, attempt: int = 1) -> Unit:
+    """One training task, before anything is paid for a score.
+
+    Of the run's `first` harness further ones stand behind it, spread over the tasks, which are sampled only while
+    none has run through; `attempt` counts how often it is tried like this.
+    """
+    start = derive_seed(config.seed, "smoke") % n
+    episodes = [Episode(start, 0, derive_seed(config.seed, "smoke", start))]
+    for index in range(1, FIRST_SMOKES if first else 1):
+        task = (start + (index * n // FIRST_SMOKES if n > FIRST_SMOKES else index)) % n
+        sample = index // n
+        episodes.append(Episode(task, sample, derive_seed(config.seed, "smoke", task, sample)))
+    key = f"smoke/{candidate}" + (f"/a{attempt}" if attempt > 1 else "")
+    return _cut(key, "smoke", "weight", candidate, weights, episodes, config.engine.micro_batch, ends=[1])
 
 
 def evaluation_unit(config: Config, n: int, cycle: int, split: Split, candidate: str, weights: str) -> Unit:

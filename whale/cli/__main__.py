@@ -105,7 +105,7 @@ def _kept(text: str) -> str:
             file.write(text.rstrip("\n") + "\n\n")
     except OSError:
         return f"\n{text}"
-    return f"; the traceback is in {path}"
+    return f"; the whole error is in {path}"
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Planned:
     search: int
     evaluate: int
     smoke: int = 0
-    """One of each harness before it is scored."""
+    """One of each harness before it is scored; more of h0 only where its first fails."""
 
     @property
     def total(self) -> int:

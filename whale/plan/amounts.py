@@ -53,7 +53,8 @@ def amounts(config: Config, splits: dict[str, int], *, earliest: bool = False) -
     """What a run of this config takes at most; with `earliest`, at least: each patient phase ends as soon as it may.
 
     "At most": invalid and duplicate candidates, racing, and pairs that stay as they are save some of it. Harnesses
-    that people propose, and trials inside a proposer's session, come on top.
+    that people propose, trials inside a proposer's session, and what h0 is tried by where its first smoke run fails
+    come on top.
 
     Under a total budget, phases that end early leave more of it, and so more cycles: what is paid once a cycle
     (evaluations, the incoming harness's scoring, checkpoints) is highest where each phase is shortest.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from whale.alternation.decide import selected
-from whale.alternation.spent import add_spent
+from whale.alternation.spent import add_spent, placed
 from whale.alternation.state import State, reduce
 from whale.events import EventLog
 from whale.events import types as ev
@@ -26,7 +26,7 @@ class Results:
     sessions: int = 0
     """Sessions of a proposer that is a model, which have ended."""
     seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Wall time by kind of phase ("" is outside of all) and part, of all runners; of an older log nothing."""
+    """Wall time by place in the run (`spent.PLACES`) and part, of all runners; of an older log nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,11 @@ def read_results(log: EventLog) -> Results:
     evaluated: set[int] = set()
     sessions = 0
     seconds: dict[str, dict[str, float]] = {}
-    phase = ""
-    for recorded in log.read():
+    for place, recorded in placed(log.read()):
         state = reduce(state, recorded)
         if "spent" in recorded.meta:
-            add_spent(seconds.setdefault(phase, {}), recorded)
+            add_spent(seconds.setdefault(place, {}), recorded)
         match recorded.event:
-            case ev.PhaseStarted() as event:
-                phase = event.phase
-            case ev.PhaseEnded():
-                phase = ""
             case ev.RolloutsRecorded(purpose="evaluate") as event:
                 split = event.batch.split("/")[2]
                 pair = (split, state.candidates[event.candidate].tree, event.weights)

@@ -9,7 +9,7 @@ import msgspec
 
 from whale.alternation.decide import selects
 from whale.alternation.run_folder import RunFolder
-from whale.alternation.spent import PARTS
+from whale.alternation.spent import PARTS, PLACES
 from whale.alternation.state import State, Totals, waits_for_review
 from whale.errors import CorruptLogError
 from whale.events import CorruptLog, UnknownEvent
@@ -102,7 +102,7 @@ def summary(folder: RunFolder) -> dict[str, Any]:
         ],
         "cost": {purpose: msgspec.structs.asdict(totals) for purpose, totals in state.totals.items()},
         "total": msgspec.structs.asdict(total(state)),
-        "seconds": {phase or "between": dict(parts) for phase, parts in results.seconds.items()},
+        "seconds": {place: dict(results.seconds[place]) for place in PLACES if place in results.seconds},
     }
 
 
@@ -172,8 +172,8 @@ def proposer_cost(results: Results) -> str:
 
 
 def _times(results: Results) -> list[list[str]]:
-    """Wall time by kind of phase, all of its runners together."""
-    named = [(phase or "between phases", parts) for phase, parts in sorted(results.seconds.items(), reverse=True)]
+    """Wall time by place in the run, all of its runners together."""
+    named = [(name, results.seconds[place]) for place, name in PLACES.items() if place in results.seconds]
     return [
         [name, f"{sum(parts.values()):.0f}", *(f"{parts.get(part, 0.0):.0f}" for part in PARTS)]
         for name, parts in named

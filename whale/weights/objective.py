@@ -1,6 +1,7 @@
 """The trained tokens of a micro-batch: a packed layout goes through the model once, terms of a loss come out."""
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -138,9 +139,7 @@ class Objective:
         if compile:
             # Both in one first: attention alone is compiled only if that is all that works.
             flexible = self.packing == "tree" and self._device.type == "cuda"
-            for flex, compiled in ((True, True), (True, False), (False, True)) if flexible else ((False, True),):
-                if self._try(flex, compiled, recompute):
-                    break
+            self._go(((True, True), (True, False), (False, True)) if flexible else ((False, True),), recompute)
 
     def layouts(self, samples: Sequence[Sample]) -> Iterator[Layout]:
         """Cut samples into micro-batches that hold each trained token once."""
@@ -226,14 +225,29 @@ class Objective:
         lengths = torch.tensor([[len(row)] for row in layout.rows], device=self._device)
         return inputs, {"attention_mask": (torch.arange(width, device=self._device) < lengths).long()}
 
-    def _try(self, flex: bool, compiled: bool, recompute: bool) -> bool:
+    def _go(self, ways: Sequence[tuple[bool, bool]], recompute: bool) -> bool:
+        """Go the first of these ways, each (flex attention, compiled layers), that works; whether one does."""
+        plain = functools.cache(self._plain_trials)
+        return any(self._try(flex, compiled, recompute, plain) for flex, compiled in ways)
+
+    def _plain_trials(self) -> "tuple[list[_Trial], list[_Trial]]":
+        """The exact ones, in float32, and those of the plain way, by which each other way is measured."""
+        if self._model.config.get_text_config().vocab_size < _IDS:
+            raise ValueError(f"a vocabulary of less than {_IDS} ids is not tried")
+        exact = self._trials(torch.float32, None)
+        return exact, self._trials(self._dtype, exact)
+
+    def _try(
+        self,
+        flex: bool,
+        compiled: bool,
+        recompute: bool,
+        plain_trials: "Callable[[], tuple[list[_Trial], list[_Trial]]]",
+    ) -> bool:
         """Go this way if losses and gradients of the probes stay what they were; else keep the reason."""
         name = " and ".join(["flex attention"] * flex + ["compiled layers"] * compiled)
         try:
-            if self._model.config.get_text_config().vocab_size < _IDS:
-                raise ValueError(f"a vocabulary of less than {_IDS} ids is not tried")
-            exact = self._trials(torch.float32, None)
-            plain = self._trials(self._dtype, exact)
+            exact, plain = plain_trials()
             layers.arrange(self._model, recompute, compiled)
             self.flex, self.compiled = flex, compiled
             reason = self._difference(exact, plain, self._trials(self._dtype, exact))
