@@ -239,6 +239,7 @@ def test_a_checkpoint_goes_on_to_the_bit_on_any_number_of_ranks(build: Build, tm
 def test_the_trainers_digest_covers_the_adapters(build: Build, tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     saved = store.save("one", build())
+    assert store.verify("one", saved["weights"], saved["trainer"])
     file = store.path("one") / ADAPTER
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
