@@ -46,6 +46,10 @@ def test_a_memory_plan_keeps_room_for_the_trainer() -> None:
     assert plan_memory(model, torch.bfloat16, torch.device("cpu"), kv_bytes=5).kv_bytes == 5
     lora = plan_memory(model, torch.bfloat16, torch.device("cpu"), lora_rank=4)
     assert lora.trainer == 8 * 1_001_000 + 16 * 4 * (1000 + 1000)
+    assert plan.missing == 0 and "too little" not in str(plan)
+    greedy = plan_memory(model, torch.bfloat16, torch.device("cpu"), kv_bytes=2**50)
+    assert greedy.missing == 2**50 + 18 * 1_001_000 - greedy.free
+    assert "GiB too little: lower engine.kv_gb, spread the trainer" in str(greedy)
     huge = torch.nn.Linear(2**20, 2**20, device="meta")
     with pytest.raises(WhaleError, match=r"set engine\.kv_gb"):
         plan_memory(huge, torch.float32, torch.device("cpu"))

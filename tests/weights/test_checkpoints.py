@@ -16,7 +16,8 @@ from whale.errors import CorruptLogError, UsageError, WhaleError
 from whale.weights import state
 from whale.weights.checkpoints import CheckpointStore
 from whale.weights.digest import weights_digest
-from whale.weights.trainer import Trainer
+from whale.weights.lora import Lora
+from whale.weights.trainer import Trainer, TrainerConfig
 
 Build = Callable[..., Trainer]
 ROOT = Path(__file__).parents[2]
@@ -161,8 +162,8 @@ class Interrupted:
     def __init__(self, trainer: Trainer, error: BaseException) -> None:
         self.trainer, self.error = trainer, error
 
-    def state_dict(self) -> Mapping[str, torch.Tensor]:
-        return self.trainer.state_dict()
+    def checkpoint_bytes(self) -> int:
+        return self.trainer.checkpoint_bytes()
 
     def save(self, folder: Path) -> Mapping[str, str]:
         (folder / "model.safetensors").write_bytes(b"half")
@@ -191,6 +192,18 @@ def test_too_little_room_is_said_before_anything_is_written(
     with pytest.raises(WhaleError, match=r"no space: it needs \d+ MiB, 0 MiB are free"):
         store.save("one", trained)
     assert list(store.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("lora", [None, Lora(rank=4)])
+def test_the_room_asked_for_is_what_a_checkpoint_takes(store: CheckpointStore, lora: Lora | None) -> None:
+    learner = Trainer(tiny_llama(), TrainerConfig(device="cpu", lora=lora))
+    learner.step(rollouts(3), seed=0)
+    store.save("one", learner)
+    written = sum(file.stat().st_size for file in store.path("one").glob("*.safetensors"))
+    names = sum(
+        len(name) + 100 for path in store.path("one").glob("*.safetensors") for name in state.read_tensors(path)
+    )
+    assert written - names <= learner.checkpoint_bytes() <= written, "all but names, places and AdamW's counts"
 
 
 def test_a_write_that_the_system_refuses_in_the_middle_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ class MemoryPlan:
     kv_bytes: int
     trainer: int
     share: float
+    missing: int = 0
+    """What all of it needs beyond what is free: only where the cache's size was given."""
 
     def __str__(self) -> str:
         """One line for a user."""
@@ -37,7 +39,12 @@ class MemoryPlan:
             (self.trainer, "kept for the trainer"),
         ]
         told = ", ".join(f"{size / _GIB:.1f} GiB {what}" for size, what in parts if size)
-        return f"memory: {told}; {self.free / _GIB:.1f} of {self.total / _GIB:.1f} GiB were free"
+        line = f"memory: {told}; {self.free / _GIB:.1f} of {self.total / _GIB:.1f} GiB were free"
+        if not self.missing:
+            return line
+        smaller = ", spread the trainer over GPUs (weights.ranks), or train adapters (weights.lora_rank)"
+        remedies = "lower engine.kv_gb" + (smaller if self.trainer else "")
+        return f"{line}, {self.missing / _GIB:.1f} GiB too little: {remedies}"
 
 
 def training_activations(parameters: int) -> int:
@@ -81,7 +88,7 @@ def plan_memory(
             f"{device}: {free / _GIB:.1f} GiB are free; {wanted} of {parameters / 1e6:,.0f} million "
             f"parameters need {(free - rest) / _GIB:.1f} GiB beside a cache: free some memory, or set engine.kv_gb"
         )
-    return MemoryPlan(total, free, weights, kv, training, share)
+    return MemoryPlan(total, free, weights, kv, training, share, max(0, kv * sharing - rest))
 
 
 def _trainer(model: torch.nn.Module, parameters: int, lora_rank: int) -> int:

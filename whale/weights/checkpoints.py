@@ -25,8 +25,8 @@ _TEMPORARY = ".tmp-"
 class Saveable(Protocol):
     """What can be checkpointed: `trainer.Trainer`."""
 
-    def state_dict(self) -> Mapping[str, torch.Tensor]:
-        """θ by name."""
+    def checkpoint_bytes(self) -> int:
+        """About what `save` writes."""
         ...
 
     def save(self, folder: Path) -> Mapping[str, str]:
@@ -97,8 +97,7 @@ class CheckpointStore:
         shutil.rmtree(old, ignore_errors=True)
 
     def _require_room(self, checkpoint: str, trainer: Saveable) -> None:
-        # Weights and AdamW's two moments, and a little for the rest.
-        need = 3 * sum(tensor.numel() * tensor.element_size() for tensor in trainer.state_dict().values()) + 2**20
+        need = trainer.checkpoint_bytes() + 2**20
         free = shutil.disk_usage(self.folder).free
         if free < need:
             raise OSError(errno.ENOSPC, f"no space: it needs {need / 2**20:,.0f} MiB, {free / 2**20:,.0f} MiB are free")

@@ -207,6 +207,10 @@ class RankedTrainer:
         """As `Trainer.trainer_digest`."""
         return str(self._crew.ask("call", "trainer_digest"))
 
+    def checkpoint_bytes(self) -> int:
+        """As `Trainer.checkpoint_bytes`."""
+        return int(self._crew.ask("call", "checkpoint_bytes"))
+
     def save(self, folder: str | Path) -> Mapping[str, str]:
         """As `Trainer.save`, by rank 0: the same files, whatever the number of ranks."""
         result: Mapping[str, str] = self._crew.ask("call", "save", Path(folder).absolute())

@@ -269,6 +269,11 @@ class Trainer:
         self._weights_digest = None
         self._state.restore(other._state.copy())
 
+    def checkpoint_bytes(self) -> int:
+        """Return how many bytes `save` writes, about: θ, adapters, and AdamW's two moments of what is trained."""
+        numbers = [(parameter.numel(), parameter.requires_grad) for parameter in self.model.parameters()]
+        return 4 * sum(number * (3 if trained else 1) for number, trained in numbers)
+
     def save(self, folder: str | Path) -> Mapping[str, str]:
         """Write θ, the optimiser's state and a summary into `folder`; return {"weights", "trainer"} digests.
 
