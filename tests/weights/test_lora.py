@@ -13,6 +13,7 @@ from tests.weights.test_ranks import flat, settings_of, uneven
 from whale.errors import UsageError, WhaleError
 from whale.rollout.tiny_model import write_tiny_model
 from whale.rollout.transformers_engine import TransformersEngine
+from whale.weights import layers
 from whale.weights.checkpoints import CheckpointStore
 from whale.weights.digest import weights_digest
 from whale.weights.lora import Lora, merge, require_peft, write_peft
@@ -200,6 +201,27 @@ def test_recomputed_activations_chunked_logits_and_compiled_layers_change_nothin
     ids = [list(rollouts(1)[0][0].token_ids)]
     for other in (compiled, chunked):
         assert other.logprobs(ids)[0] == pytest.approx(plain.logprobs(ids)[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("wrong", ["lora_A", "lora_B"])
+def test_compiled_layers_with_a_wrong_gradient_of_an_adapter_are_not_taken(
+    build: Build, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """Of A it is 0 while B is."""
+    plain = layers.arrange
+
+    def arrange(model: PreTrainedModel, recompute: bool, compiled: bool) -> None:
+        plain(model, recompute, False)
+        parameter = next(p for n, p in model.named_parameters() if wrong in n)
+        if compiled:
+            parameter.register_hook(lambda gradient: 1.5 * gradient)  # type: ignore[no-untyped-call]  # torch's
+
+    monkeypatch.setattr(layers, "arrange", arrange)
+    learner = build(compile=True)
+    assert not learner._objective.compiled
+    (note,) = learner.notes()
+    assert wrong in note
+    assert learner.weights_digest() == build().weights_digest(), "B is 0 again"
 
 
 def test_an_engine_with_the_merged_weights_says_what_the_trainer_says(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ W is the base: the model that the run began with, frozen. PEFT puts the layers i
 is θ, merged each time from the untouched base and the adapters.
 """
 
+import contextlib
 import importlib.util
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -103,6 +104,21 @@ class Adapters:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(lora.seed)
             inject_adapter_in_model(self._config, model)
+
+    @contextlib.contextmanager
+    @torch.no_grad()
+    def begun(self) -> Iterator[None]:
+        """B as after some training: while it is 0, A has no gradient that could be told right from wrong."""
+        draw = torch.Generator().manual_seed(0)
+        new = [p for name, p in self._model.named_parameters() if f".{_B}.{_ADAPTER}." in name]
+        for parameter in new:
+            parameter.copy_(torch.randn(parameter.shape, generator=draw) / self._lora.rank)
+        try:
+            with torch.enable_grad():
+                yield
+        finally:
+            for parameter in new:
+                parameter.zero_()
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ method's (`rsft`, `grpo`). θ and the optimiser's state are fp32; under bf16 the
 update is the adapters' alone, and θ is what they make of the frozen base (`lora`).
 """
 
+import contextlib
 import hashlib
 import math
 import random
@@ -112,9 +113,10 @@ class Trainer:
         if adapters is None:
             self.model.requires_grad_(True)
         capacity = config.micro_batch_tokens or (1024 if self.device.type == "cpu" else 8192)
-        self._objective = Objective(
-            self.model, self.dtype, capacity, config.packing, config.activation_checkpointing, config.compile
-        )
+        with adapters.begun() if adapters and config.compile else contextlib.nullcontext():
+            self._objective = Objective(
+                self.model, self.dtype, capacity, config.packing, config.activation_checkpointing, config.compile
+            )
         self._distribute()
         self._optimizer = torch.optim.AdamW(
             [parameter for parameter in self.model.parameters() if parameter.requires_grad],
