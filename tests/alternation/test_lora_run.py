@@ -45,10 +45,11 @@ def test_a_run_with_lora_is_trained_again_killed_forked_and_exported(
     for key, value in (("lora_rank", "0"), ("lora_alpha", "4"), ("lora_targets", '["q_proj"]')):
         change = ("--set", f"weights.{key}={value}")
         refused = whale_here("resume", "whole", *change, check=False)
-        assert refused.returncode == 2 and "keeps what it began with" in refused.stderr
+        assert refused.returncode == 2 and "keeps the adapters that it began with" in refused.stderr
         refused = whale_here("fork", "whole", "--name", "other", *change, check=False)
         assert refused.returncode == 2 and f"--set weights.{key}: whole has trained steps" in refused.stderr
         assert not (tmp_path / "runs" / "other").exists()
+    whale_here("fork", "whole", "--name", "same", "--set", "weights.lora_alpha=8")  # what 0 means
     whale_here("fork", "whole", "--name", "slower", "--set", "weights.learning_rate=1e-4")
 
     saved = [c for c in RunFolder(tmp_path / "runs" / "whole").state().checkpoints.values() if c.phase_end][-1]
@@ -63,6 +64,15 @@ def test_a_run_with_lora_is_trained_again_killed_forked_and_exported(
         torch.testing.assert_close(
             theirs(ids).logits, load(merged, dtype=torch.float32)(ids).logits, rtol=1e-4, atol=1e-4
         )
+    assert "`adapter/` (LoRA of rank 4, alpha 8," in (tmp_path / "pair" / "README.md").read_text(encoding="utf-8")
+    kept = tmp_path / "runs" / "whole" / "checkpoints" / saved.checkpoint / ADAPTER
+    whole_bytes = bytearray(kept.read_bytes())
+    whole_bytes[-2] ^= 0x10
+    kept.write_bytes(whole_bytes)
+    refused = whale_here("export", "whole", "--cycle", str(cycle), "-o", str(tmp_path / "bad"), check=False)
+    assert refused.returncode == 4 and f"{ADAPTER}: on {toy_model} it does not make" in refused.stderr
+    assert not (tmp_path / "bad").exists()
+    assert f"or {ADAPTER}: the digest is" in whale_here("replay", "whole", check=False).stderr
     assert any(tensor.abs().max() for name, tensor in _tensors(adapter).items() if "lora_B" in name)
 
 

@@ -121,6 +121,11 @@ def moved(folder: RunFolder, state: State, overrides: Sequence[str]) -> Config:
 def _refusal(folder: RunFolder, key: str, item: str) -> str:
     if key.split(".")[0] == "events":
         return f"--set {key}: a resume does not move a log; once it lies elsewhere, say where in {folder.config_file}"
+    if key.startswith("weights.lora_"):
+        return (
+            f"--set {key}: {folder.name} keeps the adapters that it began with; a fork from before its first training "
+            f"step may change them (`whale fork {folder.name} --at EVENT --set {shlex.quote(item)}`)"
+        )
     keys = [key for key in MOVABLE if not key.startswith(OPTIONS)]
     return (
         f"--set {key}: {folder.name} keeps what it began with; `whale fork {folder.name} --set {shlex.quote(item)}` "

@@ -29,8 +29,8 @@ class Provenance:
     """Files in licences/."""
 
 
-def render(pair: Pair, state: State, provenance: Provenance) -> str:
-    """README.md of the exported folder."""
+def render(pair: Pair, state: State, provenance: Provenance, adapter: str = "") -> str:
+    """README.md of the exported folder; `adapter` says what its adapters are, where it has some."""
     chain = lineage(state, pair.candidate)
     evaluated = [e for e in state.evaluations if e.split == "validation"]
     text: str = _template().render(
@@ -55,6 +55,7 @@ def render(pair: Pair, state: State, provenance: Provenance) -> str:
         model_licence=provenance.model_licence,
         data_licence=provenance.data_licence,
         licences=provenance.licences,
+        adapter=adapter,
         percent=percent,
         interval=interval,
         points=points,

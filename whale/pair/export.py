@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -71,8 +72,8 @@ def export(
             data_licence=licences.data_licence(config.domain, domain),
             licences=kept,
         )
-        (making / bundle.CARD).write_text(card.render(pair, state, provenance), encoding="utf-8")
-        _write_adapter(making / bundle.ADAPTER, provenance.model, checkpoint)
+        adapter = _write_adapter(making / bundle.ADAPTER, provenance.model, model, checkpoint)
+        (making / bundle.CARD).write_text(card.render(pair, state, provenance, adapter), encoding="utf-8")
         record = _record(making, config, state, pair, provenance)
         (making / bundle.RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
     return record
@@ -140,11 +141,7 @@ def _require_weights(folder: RunFolder, checkpoint: Path | None, model: Path, pa
     if checkpoint is not None:
         CheckpointStore(folder.checkpoints).verify(checkpoint.name, pair.weights)
         return
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True)
-    if weights_digest(base.state_dict()) != pair.weights:
+    if weights_digest(_base(model)) != pair.weights:
         raise CorruptLogError(f"{model}: these are not the weights {pair.weights[:12]} that the run began with")
 
 
@@ -168,13 +165,36 @@ def _write_model(target: Path, model: Path, checkpoint: Path | None) -> None:
         shutil.copyfile(path, target / path.name)
 
 
-def _write_adapter(target: Path, base: str, checkpoint: Path | None) -> None:
-    """The pair's adapters in PEFT's own format, beside the model that has them merged."""
-    from whale.weights.lora import write_peft
-    from whale.weights.state import ADAPTER, read_summary, read_tensors
+def _write_adapter(target: Path, name: str, model: Path, checkpoint: Path | None) -> str:
+    """The pair's adapters in PEFT's own format, beside the model that has them merged; `name` is the base's there.
 
-    if checkpoint is not None and (facts := read_summary(checkpoint).get("lora")):
-        write_peft(target, base, facts, read_tensors(checkpoint / ADAPTER))
+    Returns what they are, in words; "" where there are none.
+
+    θ's digest says nothing of the adapters' file, so what it holds is merged again: it must give that θ.
+    """
+    from whale.weights.lora import differing, kind_of, write_peft
+    from whale.weights.state import ADAPTER, WEIGHTS, read_summary, read_tensors
+
+    if checkpoint is None or not (facts := read_summary(checkpoint).get("lora")):
+        return ""
+    adapters = read_tensors(checkpoint / ADAPTER)
+    wrong = differing(read_tensors(checkpoint / WEIGHTS), _base(model), facts, adapters)
+    if wrong is not None:
+        raise CorruptLogError(
+            f"{checkpoint / ADAPTER}: on {model} it does not make {wrong} of the weights that the log names: "
+            "one of the two is damaged, or was changed"
+        )
+    write_peft(target, name, facts, adapters)
+    return kind_of(facts)
+
+
+def _base(model: Path) -> dict[str, Any]:
+    """θ0 in fp32, by name."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True)
+    return dict(base.state_dict())
 
 
 def _write_tree(target: Path, files: dict[str, bytes]) -> None:

@@ -339,7 +339,7 @@ def _starting(model: Path, version: str, options: Mapping[str, Any]) -> Iterator
                 "the key-value cache holds not one sequence of the model's context: raise engine.kv_gb, "
                 f"or lower max_model_len in engine.options (vLLM {version}: {reason.split('. ')[0]})"
             ) from error
-        if _faults(error) and options:
+        if options and (_faults(error) or isinstance(error, TypeError)):
             raise UsageError(f"engine.options: vLLM {version} cannot take them: {reason}") from error
         if isinstance(error, torch.OutOfMemoryError) or "memory" in reason.lower():
             raise WhaleError(

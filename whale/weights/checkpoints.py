@@ -133,9 +133,8 @@ class CheckpointStore:
         adapters = state.read_tensors(folder / state.ADAPTER) if state.read_summary(folder).get("lora") else {}
         found = digest.trainer_digest(found, {**adapters, **state.read_tensors(folder / state.OPTIMIZER)})
         if found != trainer:
-            raise CorruptLogError(
-                f"{folder / state.OPTIMIZER}: the digest is {found[:12]}, the log says {trainer[:12]}"
-            )
+            file = f"{folder / state.OPTIMIZER}{f' or {state.ADAPTER}' if adapters else ''}"
+            raise CorruptLogError(f"{file}: the digest is {found[:12]}, the log says {trainer[:12]}")
         return True
 
     def prune(self, keep: Collection[str], optimizer_for: Collection[str] | None = None) -> list[str]:

@@ -178,6 +178,30 @@ def merge(base_OI: torch.Tensor, a_RI: torch.Tensor, b_OR: torch.Tensor, scale: 
     return result
 
 
+def differing(
+    theta: Mapping[str, torch.Tensor],
+    base: Mapping[str, torch.Tensor],
+    facts: Mapping[str, Any],
+    adapters: Mapping[str, torch.Tensor],
+) -> str | None:
+    """Return the first weight that adapters on the base do not make, to the bit; None: `theta` is what they make.
+
+    `facts` as `Lora.facts`. θ's digest is in the log, so this holds adapters to the log where nothing else does.
+    """
+    scale = facts["alpha"] / facts["rank"]
+    merged = {name.removesuffix(f".{_A}.weight") for name in adapters if name.endswith(f".{_A}.weight")}
+    for name in sorted({f"{module}.weight" for module in merged} - theta.keys()):
+        return name
+    for name, tensor in theta.items():
+        module, expected = name.removesuffix(".weight"), base.get(name)
+        if expected is not None and module in merged:
+            a, b = (adapters[f"{module}.{kind}.weight"] for kind in (_A, _B))
+            expected = merge(expected, a, b, scale)
+        if expected is None or not torch.equal(tensor, expected):
+            return name
+    return None
+
+
 def write_peft(folder: Path, base: str, facts: Mapping[str, Any], adapters: Mapping[str, torch.Tensor]) -> None:
     """Write a checkpoint's adapters as PEFT's own folder: adapter_config.json and adapter_model.safetensors."""
     folder.mkdir()

@@ -300,7 +300,10 @@ class Trainer:
             # Adapters fit any base of the same shape; what they make of it does not.
             self._weights_digest = None
             self._state.restore(before)
-            raise WhaleError(f"{folder} is of another model: its adapters belong to another base than the one loaded")
+            raise WhaleError(
+                f"{folder}: its adapters do not make its weights: they belong to another base than the model loaded "
+                "here, or are damaged"
+            )
 
     def _of_all(self, digest: str) -> str:
         """The digest of the whole, on each rank."""
