@@ -437,6 +437,15 @@ def config_from(raw: dict[str, Any], source: str) -> Config:
     return config
 
 
+def adapter_settings(rank: int, alpha: float, targets: str | list[str]) -> dict[str, Any]:
+    """The dotted keys of adapters, with equal values where two ways of saying it mean the same."""
+    return {
+        "weights.lora_rank": rank,
+        "weights.lora_alpha": float(alpha or 2 * rank),
+        "weights.lora_targets": sorted(targets) if isinstance(targets, list) else targets,
+    }
+
+
 def _check_lora(weights: WeightsConfig, source: str) -> None:
     targets = weights.lora_targets
     if targets != "all-linear" and (isinstance(targets, str) or not targets or not all(targets)):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from tests.alternation.test_resume import Ending, assert_same_end, ending, kill_then_resume
+from tests.alternation.test_resume import Ending, assert_same_end, ending, kill_then_resume, reference
 from tests.runs import WhaleProcess, toy_settings
 from whale.alternation.run_folder import RunFolder
 from whale.events import types as ev
@@ -44,11 +44,9 @@ def test_a_run_by_grpo_that_was_killed_ends_as_if_never_interrupted(
     grpo_config: Path,
     tmp_path: Path,
 ) -> None:
-    if not uninterrupted:
-        whale_here("run", str(grpo_config), "--name", "whole", "--quiet")
-        uninterrupted["whole"] = ending(tmp_path / "runs" / "whole")
+    whole = reference(uninterrupted, whale_here, grpo_config, tmp_path / "runs")
     assert kill_then_resume(tmp_path / "runs", grpo_config, point, nth), "the run must come as far as the kill"
-    assert_same_end(uninterrupted["whole"], ending(tmp_path / "runs" / "killed"))
+    assert_same_end(whole, ending(tmp_path / "runs" / "killed"))
 
 
 def test_a_run_by_grpo_is_recorded_trained_again_to_the_same_digests_and_told_apart(

@@ -9,7 +9,7 @@ import pytest
 import tomli_w
 import torch
 
-from tests.alternation.test_resume import KILL_AT, assert_same_end, ending, kill_then_resume
+from tests.alternation.test_resume import KILL_AT, assert_same_end, ending, kill_then_resume, trained_again
 from tests.runs import WhaleProcess, environment, toy_settings
 from whale.alternation.run_folder import RunFolder
 from whale.events import types as ev
@@ -32,12 +32,7 @@ def test_a_run_with_lora_is_trained_again_killed_forked_and_exported(
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    whale_here("run", str(config), "--name", "whole", "--quiet")
-    whole = ending(tmp_path / "runs" / "whole")
-    steps = [fact for fact in whole.facts.values() if isinstance(fact, ev.StepTrained)]
-    assert any(step.updates for step in steps)
-    told = whale_here("replay", "whole", "--deep", "--quiet").stdout
-    assert f"steps trained again: {len(steps)}" in told
+    whole = trained_again(whale_here, config, tmp_path / "runs")
 
     assert kill_then_resume(tmp_path / "runs", config, "checkpoint", 2), "the run must come as far as the kill"
     assert_same_end(whole, ending(tmp_path / "runs" / "killed"))

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from tests.alternation.test_resume import KILL_AT, assert_same_end, ending, kill_then_resume
+from tests.alternation.test_resume import KILL_AT, assert_same_end, ending, kill_then_resume, trained_again
 from tests.runs import WhaleProcess, environment, toy_settings
 from whale.alternation.run_folder import RunFolder
-from whale.events import types as ev
 
 
 @pytest.fixture
@@ -26,12 +25,7 @@ def config(tmp_path: Path, toy_model: Path) -> Path:
 def test_a_run_on_two_ranks_is_trained_again_to_its_digests(
     whale_here: WhaleProcess, config: Path, tmp_path: Path
 ) -> None:
-    whale_here("run", str(config), "--name", "whole", "--quiet")
-    whole = ending(tmp_path / "runs" / "whole")
-    steps = [fact for fact in whole.facts.values() if isinstance(fact, ev.StepTrained)]
-    assert any(step.updates for step in steps)
-    told = whale_here("replay", "whole", "--deep", "--quiet").stdout
-    assert f"steps trained again: {len(steps)}" in told
+    trained_again(whale_here, config, tmp_path / "runs")
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from tests.alternation.test_resume import Ending, assert_same_end, ending, kill_then_resume
+from tests.alternation.test_resume import Ending, assert_same_end, ending, kill_then_resume, reference
 from tests.runs import WhaleProcess, events_of, toy_settings
 from whale.alternation.run_folder import RunFolder
 from whale.events import types as ev
@@ -63,11 +63,9 @@ def test_a_run_with_a_schedule_that_was_killed_ends_as_if_never_interrupted(
     linear: Path,
     tmp_path: Path,
 ) -> None:
-    if not uninterrupted:
-        whale_here("run", str(linear), "--name", "whole", "--quiet")
-        uninterrupted["whole"] = ending(tmp_path / "runs" / "whole")
+    whole = reference(uninterrupted, whale_here, linear, tmp_path / "runs")
     assert kill_then_resume(tmp_path / "runs", linear, point, nth), "the run must come as far as the kill"
-    assert_same_end(uninterrupted["whole"], ending(tmp_path / "runs" / "killed"))
+    assert_same_end(whole, ending(tmp_path / "runs" / "killed"))
 
 
 def test_a_run_records_its_rates_is_trained_again_to_its_digests_and_told_apart(

@@ -65,6 +65,17 @@ def reference(cache: "dict[str, Ending]", whale: WhaleProcess, config: Path, run
     return cache["ending"]
 
 
+def trained_again(whale: WhaleProcess, config: Path, runs: Path) -> Ending:
+    """A run that `replay --deep` trains again to its digests."""
+    whale("run", str(config), "--name", "whole", "--quiet")
+    whole = ending(runs / "whole")
+    steps = [fact for fact in whole.facts.values() if isinstance(fact, ev.StepTrained)]
+    assert any(step.updates for step in steps)
+    told = whale("replay", "whole", "--deep", "--quiet").stdout
+    assert f"steps trained again: {len(steps)}" in told
+    return whole
+
+
 def assert_same_end(one: Ending, other: Ending) -> None:
     assert other.rollouts == one.rollouts, "each micro-batch is recorded once, in the same order"
     assert other.weights == one.weights

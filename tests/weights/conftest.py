@@ -2,13 +2,15 @@
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from whale.weights.ranks import Crew
 from whale.weights.trainer import Trainer, TrainerConfig
 from whale.weights.types import Sample
 
@@ -33,6 +35,23 @@ def tiny_llama(seed: int = 0, **changes: Any) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LlamaForCausalLM(LlamaConfig(**settings))  # type: ignore[no-untyped-call]  # transformers'
+
+
+@pytest.fixture(scope="module")
+def crew() -> Iterator[Crew]:
+    two = Crew(2, "cpu")
+    yield two
+    two.close()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
+    """The tiny Llama on disk, by whether its head is tied."""
+    result = {}
+    for tied in (True, False):
+        result[tied] = tmp_path_factory.mktemp("tiny")
+        tiny_llama(tie_word_embeddings=tied).save_pretrained(result[tied])
+    return result
 
 
 def rollouts(n: int, seed: int = 0, shared: int = 6, own: int = 5) -> list[list[Sample]]:

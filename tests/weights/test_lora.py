@@ -1,6 +1,6 @@
 """LoRA against the equation: θ = W + (alpha / rank) · B A, with W as it was."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +25,6 @@ from whale.weights.types import Sample
 
 LORA = Lora(rank=3, alpha=5.0, seed=7)
 SCALE = 5.0 / 3
-
-
-@pytest.fixture(scope="module")
-def crew() -> Iterator[Crew]:
-    two = Crew(2, "cpu")
-    yield two
-    two.close()
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
-    result = {}
-    for tied in (True, False):
-        result[tied] = tmp_path_factory.mktemp("tiny")
-        tiny_llama(tie_word_embeddings=tied).save_pretrained(result[tied])
-    return result
 
 
 Build = Callable[..., Any]

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,23 +30,6 @@ from whale.weights.trainer import Trainer, TrainerConfig
 from whale.weights.types import Sample
 
 Build = Callable[..., Trainer | RankedTrainer]
-
-
-@pytest.fixture(scope="module")
-def crew() -> Iterator[Crew]:
-    two = Crew(2, "cpu")
-    yield two
-    two.close()
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
-    """The tiny Llama on disk, by whether its head is tied."""
-    result = {}
-    for tied in (True, False):
-        result[tied] = tmp_path_factory.mktemp("tiny")
-        tiny_llama(tie_word_embeddings=tied).save_pretrained(result[tied])
-    return result
 
 
 def settings_of(**changes: Any) -> TrainerConfig:

@@ -24,6 +24,7 @@ from whale.errors import CorruptLogError, WhaleError
 from whale.events import types as ev
 from whale.rollout.engines import load_engine
 from whale.rollout.episodes import Limits, Sampling
+from whale.rollout.models import float32_model
 from whale.rollout.parquet import decode_trajectories
 from whale.rollout.replica import Replica, SandboxedHarness
 from whale.rollout.replica_messages import DomainOrigin
@@ -384,11 +385,7 @@ class Compute:
 
     def base_weights(self) -> Mapping[str, Any]:
         """θ0 in fp32, as the trainer starts from it."""
-        import torch
-        from transformers import AutoModelForCausalLM
-
-        model = AutoModelForCausalLM.from_pretrained(self.model_path, dtype=torch.float32, local_files_only=True)
-        result: Mapping[str, Any] = model.state_dict()
+        result: Mapping[str, Any] = float32_model(self.model_path).state_dict()
         return result
 
     def base_digest(self) -> str:

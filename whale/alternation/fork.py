@@ -24,7 +24,7 @@ from whale.alternation.units import phase_slice
 from whale.config import (
     AROUND,
     Config,
-    WeightsConfig,
+    adapter_settings,
     apply_overrides,
     config_from,
     for_the_log,
@@ -121,24 +121,17 @@ def _changed(point: SafePoint, new: Config, files: Mapping[str, str]) -> list[st
 
 def _require_same_adapters(origin: RunFolder, state: State, new: Config) -> None:
     """What is trained, all of θ or which adapters, stays once something is."""
-    old, changed = adapter_settings(config_of(state).weights), adapter_settings(new.weights)
+    old, changed = (
+        adapter_settings(weights.lora_rank, weights.lora_alpha, weights.lora_targets)
+        for weights in (config_of(state).weights, new.weights)
+    )
     for key in old:
         if old[key] != changed[key] and (state.steps or state.checkpoint):
             raise UsageError(
-                f"--set weights.{key}: {origin.name} has trained steps with {old[key]}, and no others go on from them; "
+                f"--set {key}: {origin.name} has trained steps with {old[key]}, and no others go on from them; "
                 f"fork before its first step, or `whale export {origin.name}` and start a new run whose model is the "
                 "exported one"
             )
-
-
-def adapter_settings(weights: WeightsConfig) -> dict[str, Any]:
-    """What decides which adapters are trained: equal where two ways of saying it mean the same."""
-    rank, targets = weights.lora_rank, weights.lora_targets
-    return {
-        "lora_rank": rank,
-        "lora_alpha": weights.lora_alpha or 2.0 * rank,
-        "lora_targets": sorted(targets) if isinstance(targets, list) else targets,
-    }
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") -> Iterator[str]:

@@ -45,8 +45,8 @@ class Told:
                 self.reporter.note(f"reverted to {candidate}")
             case ev.HarnessChosen(candidate=candidate):
                 self.reporter.note(f"accepted {candidate} by hand")
-            case ev.ControlHandled(kind=kind, outcome=outcome, detail=detail):
-                self.reporter.note(f"{kind}: {outcome} - {detail}")
+            case ev.ControlHandled():
+                self.handled(event)
 
     def handled(self, event: ev.ControlHandled) -> None:
         """A request was answered."""

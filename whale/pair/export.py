@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -21,7 +20,7 @@ from whale.errors import ConflictError, CorruptLogError, UsageError, WhaleError
 from whale.pair import bundle, card, licences
 from whale.pair.choice import Pair, checkpoint_of, lineage
 from whale.report.results import Results
-from whale.rollout.models import EMBEDDED
+from whale.rollout.models import EMBEDDED, float32_model
 
 _NOT_COPIED = frozenset({"README.md", "whale-model.json"})
 """Of a model's folder: texts on the base model, which this pair is not."""
@@ -141,7 +140,7 @@ def _require_weights(folder: RunFolder, checkpoint: Path | None, model: Path, pa
     if checkpoint is not None:
         CheckpointStore(folder.checkpoints).verify(checkpoint.name, pair.weights)
         return
-    if weights_digest(_base(model)) != pair.weights:
+    if weights_digest(float32_model(model).state_dict()) != pair.weights:
         raise CorruptLogError(f"{model}: these are not the weights {pair.weights[:12]} that the run began with")
 
 
@@ -178,7 +177,8 @@ def _write_adapter(target: Path, name: str, model: Path, checkpoint: Path | None
     if checkpoint is None or not (facts := read_summary(checkpoint).get("lora")):
         return ""
     adapters = read_tensors(checkpoint / ADAPTER)
-    wrong = differing(read_tensors(checkpoint / WEIGHTS), _base(model), facts, adapters)
+    base = float32_model(model).state_dict()
+    wrong = differing(read_tensors(checkpoint / WEIGHTS), base, facts, adapters)
     if wrong is not None:
         raise CorruptLogError(
             f"{checkpoint / ADAPTER}: on {model} it does not make {wrong} of the weights that the log names: "
@@ -186,15 +186,6 @@ def _write_adapter(target: Path, name: str, model: Path, checkpoint: Path | None
         )
     write_peft(target, name, facts, adapters)
     return kind_of(facts)
-
-
-def _base(model: Path) -> dict[str, Any]:
-    """θ0 in fp32, by name."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True)
-    return dict(base.state_dict())
 
 
 def _write_tree(target: Path, files: dict[str, bytes]) -> None:

@@ -83,6 +83,14 @@ def model_digest(path: str | os.PathLike[str]) -> str:
     return digest.hexdigest()
 
 
+def float32_model(path: str | os.PathLike[str]) -> Any:
+    """Load the model of a folder in float32, in the CPU's memory: θ as training starts from it."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True)
+
+
 def file_sha256(path: Path) -> str:
     """Return a file's SHA-256, in hexadecimal."""
     with path.open("rb") as file:

@@ -128,9 +128,12 @@ class CheckpointStore:
         found = digest.weights_digest(self.weights_of(checkpoint))
         if found != weights:
             raise CorruptLogError(f"{folder / state.WEIGHTS}: its digest is {found[:12]}, the log says {weights[:12]}")
-        if trainer is None or not state.read_summary(folder)["optimizer"]:
+        if trainer is None:
             return False
-        adapters = state.read_tensors(folder / state.ADAPTER) if state.read_summary(folder).get("lora") else {}
+        summary = state.read_summary(folder)
+        if not summary["optimizer"]:
+            return False
+        adapters = state.read_tensors(folder / state.ADAPTER) if summary.get("lora") else {}
         found = digest.trainer_digest(found, {**adapters, **state.read_tensors(folder / state.OPTIMIZER)})
         if found != trainer:
             file = f"{folder / state.OPTIMIZER}{f' or {state.ADAPTER}' if adapters else ''}"

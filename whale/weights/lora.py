@@ -9,7 +9,7 @@ is θ, merged each time from the untouched base and the adapters.
 import contextlib
 import importlib.util
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ class Adapters:
         self._lora = lora
         model.requires_grad_(False)
         chosen = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-        self._config = LoraConfig(
+        config = LoraConfig(
             r=lora.rank,
             lora_alpha=lora.scale * lora.rank,  # type: ignore[arg-type]  # PEFT only divides it
             target_modules=chosen,
@@ -103,14 +103,14 @@ class Adapters:
         )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(lora.seed)
-            inject_adapter_in_model(self._config, model)
+            inject_adapter_in_model(config, model)
 
     @contextlib.contextmanager
     @torch.no_grad()
     def begun(self) -> Iterator[None]:
         """B as after some training: while it is 0, A has no gradient that could be told right from wrong."""
         draw = torch.Generator().manual_seed(0)
-        new = [p for name, p in self._model.named_parameters() if f".{_B}.{_ADAPTER}." in name]
+        new = [parameter for name, parameter in self.parameters().items() if name.endswith(f".{_B}.weight")]
         for parameter in new:
             parameter.copy_(torch.randn(parameter.shape, generator=draw) / self._lora.rank)
         try:
@@ -137,13 +137,7 @@ class Adapters:
     def merged(self, whole: Whole) -> Iterator[tuple[str, torch.Tensor]]:
         """θ, a tensor at a time, by the base's own names; a name that is tied to a parameter is left out."""
         adapters = {name: parameter.detach() for name, parameter in self.parameters().items()}
-        for name, held in self._base():
-            module, _, what = name.rpartition(".")
-            tensor = whole(held)
-            if what == "weight" and f"{module}.{_A}.weight" in adapters:
-                a, b = (whole(adapters[f"{module}.{kind}.weight"]) for kind in (_A, _B))
-                tensor = merge(tensor, a, b, self._lora.scale)
-            yield name, tensor
+        return _merged(self._base(), adapters, self._lora.scale, whole)
 
     def _base(self) -> Iterator[tuple[str, torch.Tensor]]:
         known = {name for name, _ in self._model.named_parameters(remove_duplicate=False)}
@@ -153,6 +147,18 @@ class Adapters:
         for name, tensor in self._model.state_dict().items():
             if name not in known:
                 yield name.replace(".base_layer.", "."), tensor
+
+
+def _merged(
+    base: Iterable[tuple[str, torch.Tensor]], adapters: Mapping[str, torch.Tensor], scale: float, whole: Whole
+) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, held in base:
+        module, _, what = name.rpartition(".")
+        tensor = whole(held)
+        if what == "weight" and f"{module}.{_A}.weight" in adapters:
+            a, b = (whole(adapters[f"{module}.{kind}.weight"]) for kind in (_A, _B))
+            tensor = merge(tensor, a, b, scale)
+        yield name, tensor
 
 
 @torch.no_grad()
@@ -188,18 +194,11 @@ def differing(
 
     `facts` as `Lora.facts`. θ's digest is in the log, so this holds adapters to the log where nothing else does.
     """
-    scale = facts["alpha"] / facts["rank"]
-    merged = {name.removesuffix(f".{_A}.weight") for name in adapters if name.endswith(f".{_A}.weight")}
-    for name in sorted({f"{module}.weight" for module in merged} - theta.keys()):
+    adapted = {name.replace(f".{_A}.", ".") for name in adapters if name.endswith(f".{_A}.weight")}
+    for name in sorted((adapted - theta.keys()) | (theta.keys() - base.keys())):
         return name
-    for name, tensor in theta.items():
-        module, expected = name.removesuffix(".weight"), base.get(name)
-        if expected is not None and module in merged:
-            a, b = (adapters[f"{module}.{kind}.weight"] for kind in (_A, _B))
-            expected = merge(expected, a, b, scale)
-        if expected is None or not torch.equal(tensor, expected):
-            return name
-    return None
+    made = _merged(((name, base[name]) for name in theta), adapters, facts["alpha"] / facts["rank"], lambda held: held)
+    return next((name for name, tensor in made if not torch.equal(theta[name], tensor)), None)
 
 
 def write_peft(folder: Path, base: str, facts: Mapping[str, Any], adapters: Mapping[str, torch.Tensor]) -> None:

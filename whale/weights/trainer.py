@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from whale.errors import UsageError, WhaleError
 from whale.rollout.devices import resolve_device, resolve_dtype
+from whale.rollout.models import float32_model
 from whale.rollout.types import Engine
 from whale.weights import digest, sync
 from whale.weights.lora import Adapters, Lora
@@ -329,5 +330,5 @@ def _model(model: str | Path | PreTrainedModel) -> PreTrainedModel:
         return model
     if not (Path(model) / "config.json").is_file():
         raise WhaleError(f"{model}: no model folder (config.json is missing)")
-    loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True)
+    loaded: PreTrainedModel = float32_model(model)
     return loaded

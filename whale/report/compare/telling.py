@@ -5,7 +5,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from whale.alternation.movable import MOVABLE
-from whale.config import Config, for_the_log
+from whale.config import Config, adapter_settings, for_the_log
 
 _OF_THE_MACHINE = frozenset((*MOVABLE, "weights.checkpoint_every", "weights.micro_batch_tokens"))
 """Where a run is and what its disk and memory hold; none of it changes a result."""
@@ -36,9 +36,7 @@ def telling(config: Mapping[str, Any]) -> dict[str, Any]:
         *(("weights.lora_alpha", "weights.lora_targets") if not values["weights.lora_rank"] else ()),
         *(("weights.clip_",) if values["weights.method"] != "grpo" else ()),
     ]
-    values["weights.lora_alpha"] = float(values["weights.lora_alpha"] or 2 * values["weights.lora_rank"])
-    if isinstance(values["weights.lora_targets"], list):
-        values["weights.lora_targets"] = sorted(values["weights.lora_targets"])
+    values |= adapter_settings(*(values[f"weights.lora_{name}"] for name in ("rank", "alpha", "targets")))
     return {
         key: _same(value) if key.endswith("epochs") else value
         for key, value in values.items()
